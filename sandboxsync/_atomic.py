@@ -1,0 +1,177 @@
+"""Replace a file of this machine whole or not at all (F2). Used below the seam and for the caller's own
+files.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+from ._temporary import temporary_name
+
+_COPY = 1 << 20
+# A directory that may not be written, a file that is a mount point of its own or another user's in a sticky
+# directory: such a file can be written, but not replaced.
+_NOT_REPLACEABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY})
+
+
+class AtomicFile:
+    """A file being written: nothing is seen at its path before :meth:`commit`, and nothing ever after
+    :meth:`discard`.
+
+    A symlink is followed, a missing target and missing parents are made. Owner and mode of an existing file
+    are kept; a new one gets *new_mode*, or 0o666 as the umask leaves it. Of hard links only the name that is
+    written changes.
+
+    Two kinds of targets are written in place. What is no regular file (a device, a FIFO with a reader) takes
+    each piece at once. A regular file that cannot be replaced, though it can be written, takes the whole
+    content in :meth:`commit`, for which space is reserved first; only a failing disk can leave a mixture
+    there.
+
+    Every method blocks on the file system alone and raises the builtin :class:`OSError` as it comes. Not for
+    two threads at once.
+    """
+
+    def __init__(self, path: str, *, new_mode: int | None = None) -> None:
+        """Check the target and open what is needed; nothing is changed but for missing parents.
+
+        Raises :class:`IsADirectoryError`, :class:`PermissionError`, ``ENXIO`` for a FIFO that nobody reads,
+        and whatever else the system says.
+        """
+        if path.endswith("/"):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self._target = os.path.realpath(path)
+        self._temporary = ""
+        self._fd = -1
+        self._direct = False
+        try:
+            self._old = _stat(self._target)
+            self._open(new_mode)
+        except BaseException:
+            self.discard()
+            raise
+
+    def _open(self, new_mode: int | None) -> None:
+        old, target = self._old, self._target
+        if old is None:
+            _make_parents(target)
+            self._open_beside(0o666)
+            if new_mode is not None:
+                os.fchmod(self._fd, new_mode)
+        elif stat.S_ISDIR(old.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+        elif not stat.S_ISREG(old.st_mode):
+            # Without O_NONBLOCK a FIFO that nobody reads would block for ever.
+            self._fd = os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            os.set_blocking(self._fd, True)
+            self._direct = True
+        elif not os.access(target, os.W_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
+        else:
+            try:
+                self._open_beside(0o600)
+                if (old.st_uid, old.st_gid) != (os.geteuid(), os.fstat(self._fd).st_gid):
+                    os.fchown(self._fd, old.st_uid, old.st_gid)
+                os.fchmod(self._fd, stat.S_IMODE(old.st_mode))
+            except OSError as exc:
+                if exc.errno not in _NOT_REPLACEABLE:
+                    raise
+                self.discard()
+                self._open_spool()
+
+    def _open_beside(self, mode: int) -> None:
+        self._temporary = os.path.join(os.path.dirname(self._target), temporary_name())
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(self._temporary, flags, mode)
+
+    def _open_spool(self) -> None:
+        import tempfile
+
+        with tempfile.TemporaryFile() as spool:
+            self._fd = os.dup(spool.fileno())
+
+    def write(self, data: bytes) -> None:
+        """Take the next piece."""
+        write_all(self._fd, data)
+
+    def commit(self) -> None:
+        """Put the content in its place. The object is used up, also when this raises."""
+        try:
+            if not self._direct:
+                self._replace()
+        finally:
+            self.discard()
+
+    def _replace(self) -> None:
+        if self._temporary:
+            try:
+                os.replace(self._temporary, self._target)
+                self._temporary = ""
+                return
+            except OSError as exc:
+                if self._old is None or exc.errno not in _NOT_REPLACEABLE:
+                    raise
+        _copy_into(self._fd, self._target)
+
+    def discard(self) -> None:
+        """Forget what was written. Idempotent; the target stays as it was, unless it takes pieces at once."""
+        fd, self._fd = self._fd, -1
+        temporary, self._temporary = self._temporary, ""
+        try:
+            if fd >= 0:
+                os.close(fd)
+        finally:
+            if temporary:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of *data*, however little the system takes at a time."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _make_parents(path: str) -> None:
+    parent = os.path.dirname(path)
+    try:
+        os.makedirs(parent, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), parent) from None
+
+
+def _copy_into(source: int, target: str) -> None:
+    size = os.fstat(source).st_size
+    fd = os.open(target, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _reserve(fd, size)
+        offset = 0
+        while data := os.pread(source, _COPY, offset):
+            write_all(fd, data)
+            offset += len(data)
+        os.ftruncate(fd, size)
+    finally:
+        os.close(fd)
+
+
+def _reserve(fd: int, size: int) -> None:
+    # The old content must survive a full disk.
+    before = os.fstat(fd).st_size
+    if size <= before:
+        return
+    try:
+        os.posix_fallocate(fd, before, size - before)
+    except OSError as exc:
+        os.ftruncate(fd, before)
+        if exc.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise

@@ -1,0 +1,107 @@
+"""From a URL to a sandbox. Only this module knows the transports; it imports each when asked for it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal
+
+from ._sandbox import Sandbox, own_transport
+from ._unset import UNSET, Timeout
+from ._validate import Env
+from .errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from .transports.base import Transport
+
+_LOCAL_OPTIONS = "bash, inherit_env, isolation"
+
+
+def connect(
+    url: str | None = None,
+    *,
+    id: str | None = None,
+    api_key: str | None = None,
+    on_exit: Literal["destroy", "close"] | None = None,
+    enable_default_session: bool = True,
+    env: Env | None = None,
+    command_timeout: Timeout = UNSET,
+) -> Sandbox:
+    """Return a ``Sandbox`` on the transport that ``url`` names, or the environment variable ``SANDBOX_URL``.
+
+    - ``local:`` is this machine, each sandbox in a private temporary directory.
+    - ``local:/path`` is this machine with the existing directory ``/path`` as the workspace.
+    - ``local:?inherit_env=A,B&bash=/opt/bash`` passes variables of this process, and names the shell.
+
+    The sandbox owns that transport: ``close()`` and leaving a ``with`` block close it. ``api_key`` is for
+    services over HTTP; ``local:`` has no use for it. The other options are those of ``Sandbox``. Nothing is
+    started yet.
+
+    Raises ``ConfigurationError`` when there is no URL, or one that this version cannot use, and
+    ``InvalidRequestError`` for a bad option of ``Sandbox``.
+    """
+    if url is None:
+        url = os.environ.get("SANDBOX_URL")
+    if not url:
+        raise ConfigurationError("no sandbox URL: pass one to connect() or set SANDBOX_URL")
+    transport = _transport(url)
+    try:
+        sandbox = Sandbox(
+            transport,
+            id,
+            on_exit=on_exit,
+            enable_default_session=enable_default_session,
+            env=env,
+            command_timeout=command_timeout,
+        )
+    except BaseException:
+        transport.close()
+        raise
+    own_transport(sandbox)
+    return sandbox
+
+
+def _transport(url: object) -> Transport:
+    if not isinstance(url, str):
+        raise ConfigurationError(f"a sandbox URL must be str, not {type(url).__name__}")
+    scheme, colon, rest = url.partition(":")
+    if not colon:
+        raise ConfigurationError(f"not a sandbox URL: {url!r} (this version has 'local:')")
+    if scheme != "local":
+        raise ConfigurationError(f"no transport for {scheme + ':'!r}; this version has only 'local:'")
+    return _local(url, rest)
+
+
+def _local(url: str, rest: str) -> Transport:
+    from urllib.parse import parse_qsl, unquote
+
+    from .transports.local import LocalTransport
+
+    rest, _, fragment = rest.partition("#")
+    path, _, query = rest.partition("?")
+    if path.startswith("//"):
+        # local:///abs/path, as file URLs are written: the host is empty.
+        host, slash, path = path[2:].partition("/")
+        path = slash + path
+        if host:
+            raise ConfigurationError(f"a 'local:' URL has no host: {url!r}")
+    if fragment or (path and not path.startswith("/")):
+        raise ConfigurationError(f"a 'local:' URL is 'local:' or 'local:/absolute/path': {url!r}")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
+    except ValueError:
+        raise ConfigurationError(f"the options of a 'local:' URL make no sense: {url!r}") from None
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        raise ConfigurationError(f"an option of a 'local:' URL is there twice: {url!r}")
+    isolation = options.pop("isolation", "none")
+    if isolation != "none":
+        raise ConfigurationError(f"no isolation {isolation!r}; this version has only 'none'")
+    names = options.pop("inherit_env", "")
+    bash = options.pop("bash", "bash")
+    if options:
+        raise ConfigurationError(
+            f"unknown option {min(options)!r} of a 'local:' URL; there are {_LOCAL_OPTIONS}"
+        )
+    return LocalTransport(
+        unquote(path) or None, inherit_env=tuple(name for name in names.split(",") if name), bash=bash
+    )

@@ -1,0 +1,346 @@
+"""Files: read, write, list, move, and whole trees."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timezone
+from errno import ELOOP
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
+
+from ._client import Bound
+from ._decode import check_decoding
+from ._stream import FileStream
+from ._validate import (
+    LocalPath,
+    RemotePath,
+    check_callback,
+    check_int,
+    check_local_path,
+    check_path,
+    check_patterns,
+)
+from .errors import (
+    FileError,
+    InvalidRequestError,
+    OutputDecodeError,
+    SandboxFileNotFoundError,
+    SandboxNotADirectoryError,
+)
+from .models import FileInfo, MkdirResult, ReadFileResult, WriteFileResult
+
+if TYPE_CHECKING:
+    from .transports.base import ByteStream
+
+Progress: TypeAlias = "Callable[[int, int | None], object]"
+"""Called with the bytes done and the bytes in all, ``None`` when that is unknown."""
+
+CHUNK = 65536
+PIECE = 1 << 20
+
+
+class Readable(Protocol):
+    """What is read from to write a file: a binary file object."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most ``size`` bytes, none at the end."""
+
+
+Content: TypeAlias = "str | bytes | bytearray | memoryview | Readable | Iterable[bytes]"
+
+
+class FileVerbs(Bound):
+    """Verbs on files. None waits for a running command; any thread may call them.
+
+    A relative path is resolved against the session's directory as of its last finished command. Each raises
+    ``InvalidRequestError`` for an empty path or a NUL, the ``FileError`` that fits,
+    ``SessionDestroyedError``, ``SandboxDestroyedError``, and a ``TransportError`` when the sandbox cannot be
+    reached.
+    """
+
+    def write_file(
+        self, path: RemotePath, content: Content, *, encoding: str = "utf-8", progress: Progress | None = None
+    ) -> WriteFileResult:
+        """Write a file, whole or not at all, and make its parents. Blocks; memory stays constant for streams.
+
+        ``content`` is ``str`` (written in ``encoding``), bytes, a binary file object that is read from where
+        it stands, or an iterable of ``bytes``. What the content or ``progress(done, total)`` raises is raised
+        here, and the file stays as it was. Raises ``SandboxIsADirectoryError``, ``SandboxPermissionError``,
+        ``NoSpaceError`` ….
+        """
+        where = check_path(path)
+        check_callback(progress, "progress")
+        chunks, total = _chunks(content, encoding, progress is not None)
+        if progress is not None:
+            chunks = _told(chunks, total, progress)
+        info = self._call(self._transport.write_file, self._ref, where, chunks)
+        return WriteFileResult(info.path, info.size, _now())
+
+    def read_file(self, path: RemotePath) -> ReadFileResult:
+        """Return the whole content with what is known of the file. ``mime_type`` is guessed from its name.
+        Blocks.
+
+        Raises ``SandboxFileNotFoundError``, ``SandboxIsADirectoryError``, ``SandboxPermissionError`` ….
+        """
+        stream, content = self._read(path)
+        return ReadFileResult(stream.path, content, len(content), _mime_type(stream.path), _now())
+
+    def read_bytes(self, path: RemotePath) -> bytes:
+        """Return the whole content. Blocks. Raises as ``read_file``."""
+        return self._read(path)[1]
+
+    def read_text(self, path: RemotePath, encoding: str = "utf-8") -> str:
+        """Return the whole content decoded with ``encoding``, line ends as they are. Blocks.
+
+        Raises ``OutputDecodeError`` (a ``UnicodeError``) when the content is no such text, and as
+        ``read_file``.
+        """
+        check_decoding(encoding, "strict")
+        content = self.read_bytes(path)
+        try:
+            return content.decode(encoding)
+        except UnicodeError as exc:
+            raise OutputDecodeError(f"{check_path(path)!r} is no text in {encoding!r}: {exc}") from exc
+
+    def _read(self, path: RemotePath) -> tuple[ByteStream, bytes]:
+        where = check_path(path)
+
+        def read() -> tuple[ByteStream, bytes]:
+            stream = self._transport.read_file(self._ref, where, PIECE)
+            try:
+                return stream, b"".join(stream)
+            finally:
+                stream.close()
+
+        return self._call(read)
+
+    def read_file_stream(self, path: RemotePath, *, chunk_size: int = CHUNK) -> FileStream:
+        """Open a file and return its content as a stream of chunks of ``chunk_size`` bytes. Raises as
+        ``read_file``.
+        """
+        where = check_path(path)
+        check_int(chunk_size, "chunk_size", 1)
+        stream = self._call(self._transport.read_file, self._ref, where, chunk_size)
+        return FileStream(self._client, stream)
+
+    def mkdir(self, path: RemotePath, *, recursive: bool = False) -> MkdirResult:
+        """Make a directory; with ``recursive`` its parents too, and one that exists is fine.
+
+        Raises ``SandboxFileExistsError``, ``SandboxFileNotFoundError`` (no parent) ….
+        """
+        made = self._call(self._transport.make_directory, self._ref, check_path(path), bool(recursive))
+        return MkdirResult(made, bool(recursive), _now())
+
+    def delete_file(self, path: RemotePath) -> None:
+        """Delete a file or a symlink. Raises ``SandboxFileNotFoundError``, ``SandboxIsADirectoryError`` ….
+
+        A directory is deleted with ``exec(["rm", "-r", "--", path])``.
+        """
+        self._call(self._transport.remove_file, self._ref, check_path(path))
+
+    def rename_file(self, old: RemotePath, new: RemotePath) -> None:
+        """Give a file or directory another path; an existing file is replaced. Raises
+        ``SandboxFileNotFoundError`` ….
+        """
+        self._call(self._transport.rename, self._ref, check_path(old, "old"), check_path(new, "new"))
+
+    def move_file(self, source: RemotePath, destination: RemotePath) -> None:
+        """Move a file or directory to ``destination``, or into it under the same name if it is a directory.
+
+        An existing file is replaced. Raises ``SandboxFileNotFoundError`` ….
+        """
+        old, new = check_path(source, "source"), check_path(destination, "destination")
+        name = posixpath.basename(old.rstrip("/"))
+        target = self._look(new)
+        if target is not None and target.type == "directory" and name not in ("", ".", ".."):
+            new = posixpath.join(new, name)
+        self._call(self._transport.rename, self._ref, old, new)
+
+    def list_files(
+        self, path: RemotePath = ".", *, recursive: bool = False, include_hidden: bool = False
+    ) -> list[FileInfo]:
+        """Return the entries of a directory, with ``recursive`` all below it, sorted by path; symlinks not
+        followed.
+
+        Without ``include_hidden``, no entry whose name, or that of a directory on the way to it, begins with
+        a dot. Raises ``SandboxFileNotFoundError``, ``SandboxNotADirectoryError`` ….
+        """
+        entries = self._call(self._transport.list_files, self._ref, check_path(path), bool(recursive))
+        if not include_hidden:
+            entries = [e for e in entries if not _is_hidden(e.relative_path)]
+        return sorted(entries, key=lambda entry: entry.path)
+
+    def exists(self, path: RemotePath) -> bool:
+        """Return whether there is something at ``path``; a symlink is followed. Raises
+        ``SandboxPermissionError`` ….
+        """
+        return self._look(check_path(path)) is not None
+
+    def _look(self, path: str) -> FileInfo | None:
+        try:
+            return self._call(self._transport.stat, self._ref, path, True)
+        except (SandboxFileNotFoundError, SandboxNotADirectoryError):
+            return None
+        except FileError as exc:
+            if exc.errno == ELOOP:
+                return None
+            raise
+
+    def stat(self, path: RemotePath) -> FileInfo:
+        """Return what lies at ``path``; a symlink is followed. Raises ``SandboxFileNotFoundError`` …."""
+        return self._call(self._transport.stat, self._ref, check_path(path), True)
+
+    def upload(
+        self,
+        local: LocalPath,
+        remote: RemotePath,
+        *,
+        exclude: Iterable[str] = (),
+        progress: Progress | None = None,
+    ) -> None:
+        """Copy a file or a directory tree of this machine into the sandbox: ``remote`` is the copy. Blocks.
+
+        Directories are merged. ``exclude`` holds name patterns; ``progress(done, total)`` is told bytes.
+        Memory stays constant. Raises the ``FileError`` of either side, and what ``progress`` raises.
+        """
+        from . import _transfer
+
+        source, target = check_local_path(local, "local"), check_path(remote, "remote")
+        patterns = check_patterns(exclude, "exclude")
+        check_callback(progress, "progress")
+        self._call(
+            _transfer.upload, self._transport, self._ref, source, target, exclude=patterns, progress=progress
+        )
+
+    def download(
+        self,
+        remote: RemotePath,
+        local: LocalPath,
+        *,
+        exclude: Iterable[str] = (),
+        progress: Progress | None = None,
+    ) -> None:
+        """Copy a file or a directory tree of the sandbox to this machine: ``local`` is the copy. Blocks.
+
+        Nothing is made or followed outside ``local``. The options and errors are those of ``upload``.
+        """
+        from . import _transfer
+
+        source, target = check_path(remote, "remote"), check_local_path(local, "local")
+        patterns = check_patterns(exclude, "exclude")
+        check_callback(progress, "progress")
+        self._call(
+            _transfer.download,
+            self._transport,
+            self._ref,
+            source,
+            target,
+            exclude=patterns,
+            progress=progress,
+        )
+
+    def persist(
+        self, archive: LocalPath | BinaryIO, *, dir: RemotePath | None = None, exclude: Iterable[str] = ()
+    ) -> None:
+        """Write the workspace, or the directory ``dir``, as a tar to a local path or a binary file object.
+        Blocks.
+
+        Raises the ``FileError`` of either side.
+        """
+        from . import _transfer
+
+        target = archive if hasattr(archive, "write") else check_local_path(archive, "archive")
+        where = None if dir is None else check_path(dir, "dir")
+        patterns = check_patterns(exclude, "exclude")
+        self._call(_transfer.persist, self._transport, self._ref, target, dir=where, exclude=patterns)
+
+    def hydrate(self, archive: LocalPath | BinaryIO, *, dir: RemotePath | None = None) -> None:
+        """Unpack a tar into the workspace, or into the directory ``dir``, merged with what is there. Blocks.
+
+        Nothing is made or followed outside of it. Raises the ``FileError`` of either side.
+        """
+        from . import _transfer
+
+        source = archive if hasattr(archive, "read") else check_local_path(archive, "archive")
+        where = None if dir is None else check_path(dir, "dir")
+        self._call(_transfer.hydrate, self._transport, self._ref, source, dir=where)
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def _is_hidden(relative_path: str) -> bool:
+    return relative_path.startswith(".") or "/." in relative_path
+
+
+def _mime_type(path: str) -> str:
+    from ._mime import guess
+
+    return guess(path)
+
+
+def _chunks(content: Any, encoding: str, want_total: bool) -> tuple[Iterable[bytes], int | None]:
+    """Return the content in pieces, and its size if it is known."""
+    if isinstance(content, str):
+        check_decoding(encoding, "strict")
+        try:
+            content = content.encode(encoding)
+        except UnicodeError as exc:
+            raise InvalidRequestError(f"content cannot be encoded in {encoding!r}: {exc}") from exc
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        data = content if isinstance(content, bytes) else bytes(content)
+        return _slices(data), len(data)
+    if hasattr(content, "read"):
+        if hasattr(content, "encoding"):
+            raise InvalidRequestError("content is a text file; open it in binary mode")
+        return _pieces(content), _rest_of(content) if want_total else None
+    if isinstance(content, Iterable):
+        return _checked(content), None
+    raise InvalidRequestError(
+        f"content must be str, bytes, a binary file or an iterable of bytes, not {type(content).__name__}"
+    )
+
+
+def _slices(data: bytes) -> Iterable[bytes]:
+    if len(data) <= PIECE:
+        return (data,) if data else ()
+    return (data[start : start + PIECE] for start in range(0, len(data), PIECE))
+
+
+def _pieces(file: Any) -> Iterator[bytes]:
+    while piece := file.read(PIECE):
+        yield _as_bytes(piece)
+
+
+def _checked(chunks: Iterable[object]) -> Iterator[bytes]:
+    for chunk in chunks:
+        if piece := _as_bytes(chunk):
+            yield piece
+
+
+def _as_bytes(chunk: object) -> bytes:
+    if isinstance(chunk, bytes):
+        return chunk
+    if isinstance(chunk, (bytearray, memoryview)):
+        return bytes(chunk)
+    raise InvalidRequestError(f"content must come in bytes, not {type(chunk).__name__}")
+
+
+def _rest_of(file: Any) -> int | None:
+    """The bytes from where a file stands to its end, if it can tell."""
+    try:
+        here: int = file.tell()
+        end: int = file.seek(0, 2)
+        file.seek(here)
+    except (AttributeError, OSError, ValueError):
+        return None
+    return end - here
+
+
+def _told(chunks: Iterable[bytes], total: int | None, progress: Progress) -> Iterator[bytes]:
+    done = 0
+    for chunk in chunks:
+        yield chunk
+        done += len(chunk)
+        progress(done, total)

@@ -1,0 +1,352 @@
+"""Streams of a running command and of a file being read."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ._decode import decode_error, make_decoder
+from .errors import InvalidRequestError, OutputLimitError, SandboxError, _PartialOutput
+from .models import Completed, ExecEvent, ExecResult, Started, Stderr, Stdout
+from .transports.base import Exited, Output
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ._client import Client
+    from .transports.base import ByteStream, CommandStream
+
+OnOutput: TypeAlias = Callable[[Literal["stdout", "stderr"], str], object]
+
+
+class Closing:
+    """Base of what holds something on the far side until it is read to its end or closed."""
+
+    # Set once nothing is held any more; read by __del__, also of an object whose __init__ failed.
+    _over = True
+
+    def close(self) -> None:
+        """Give up what is held. Idempotent."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._over:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+            self.close()
+
+
+class ExecStream(Closing):
+    """A command that runs: a context manager and an iterator of events.
+
+    The first event is ``Started``, the last one ``Completed``: it alone says that the command ran to its end.
+    Between them come ``Stdout`` and ``Stderr`` as the command writes. A character whose bytes are cut by two
+    events is in the text of the second; what is left of one at the very end comes as an event of its own with
+    ``data=b""``, so that all texts joined are all ``data`` decoded.
+
+    Iterating blocks until something comes. It raises ``CommandTimeoutError`` (the command was stopped),
+    ``SessionTerminatedError`` (its shell ended), ``SessionDestroyedError`` (its session was deleted),
+    ``SandboxDestroyedError``, ``OutputLimitError`` (after the first ``max_output`` bytes were handed out),
+    ``OutputDecodeError`` (with ``errors="strict"``), or a ``TransportError``; each carries the output that
+    was not handed out, and is raised again by each later step. After ``close`` it raises
+    ``InvalidRequestError``.
+
+    One thread iterates; ``kill`` and ``close`` may be called from any. Unread output makes the command wait.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        stream: CommandStream,
+        command: str,
+        session_id: str | None,
+        max_output: int | None,
+        encoding: str,
+        errors: str,
+    ) -> None:
+        self.command = command
+        self.started_at = stream.started_at
+        self.session_id = session_id
+        self._client = client
+        self._stream = stream
+        self._text = (encoding, errors)
+        self._decoders = {"stdout": make_decoder(encoding, errors), "stderr": make_decoder(encoding, errors)}
+        self._max_output = max_output
+        self._room = {"stdout": max_output, "stderr": max_output}
+        self._begun = self._done = self._closed = self._over = False
+        # Handed out or raised before anything else is read; an error stays, for later steps.
+        self._next: deque[ExecEvent | SandboxError] = deque([Started(command, self.started_at)])
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "ended" if self._over else "running"
+        return f"<ExecStream {state} session_id={self.session_id!r}>"
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ExecEvent:
+        self._begun = True
+        if self._done:
+            raise StopIteration
+        while not self._next and not self._closed:
+            self._read()
+        if self._closed:
+            raise InvalidRequestError("the stream was closed before the command's end was read")
+        item = self._next[0]
+        if isinstance(item, SandboxError):
+            raise item
+        self._next.popleft()
+        self._done = isinstance(item, Completed)
+        return item
+
+    def _read(self) -> None:
+        """Read once; put what follows from it into ``_next``."""
+        try:
+            item = self._stream.read()
+        except SandboxError as exc:
+            self._finish(self._client.seen(exc))
+        except ValueError:
+            # The transport's answer to a read after another thread's close.
+            if not self._closed:
+                raise
+        except BaseException:
+            self.close()
+            raise
+        else:
+            if isinstance(item, Exited):
+                self._finish(Completed(item.exit_code, item.duration))
+            else:
+                self._take(item)
+
+    def _take(self, output: Output) -> None:
+        name, data = output.stream, output.data
+        room = self._room[name]
+        if room is not None:
+            self._room[name] = room - len(data)
+            data = data[: max(0, room)]
+        try:
+            text = self._decoders[name].decode(data)
+        except UnicodeError as exc:
+            self._stop()
+            self._next.append(self._decode_error(exc, name, data))
+            return
+        if data:
+            self._next.append(Stdout(text, data) if name == "stdout" else Stderr(text, data))
+        if room is not None and room < len(output.data):
+            self._stop()
+            self._finish(
+                OutputLimitError(
+                    f"the command wrote more than {self._max_output} bytes to {name}", command=self.command
+                )
+            )
+
+    def _finish(self, last: Completed | SandboxError) -> None:
+        """Put what the decoders still hold before ``last``."""
+        self._over = True
+        try:
+            for name, event in (("stdout", Stdout), ("stderr", Stderr)):
+                rest = self._decoders[name].decode(b"", True)
+                if rest:
+                    self._next.append(event(rest, b""))
+        except UnicodeError as exc:
+            if isinstance(last, Completed):
+                self._next.append(self._decode_error(exc, "stdout", b""))
+                return
+        if isinstance(last, _PartialOutput):
+            last._with_output(self.command, last.stdout_bytes, last.stderr_bytes, *self._text)
+        self._next.append(last)
+
+    def _decode_error(self, exc: UnicodeError, name: str, data: bytes) -> SandboxError:
+        out, err = (data, b"") if name == "stdout" else (b"", data)
+        error = decode_error(exc, self.command, out, err, self._text[0])
+        error.__cause__ = exc
+        return error
+
+    def _stop(self) -> None:
+        self._over = True
+        self._stream.close()
+
+    def result(self) -> ExecResult:
+        """Read the command to its end and return its result, as ``exec`` does. Blocks.
+
+        Raises ``InvalidRequestError`` once an event was taken or the stream was closed, and what ``exec``
+        raises.
+        """
+        if self._begun or self._closed:
+            raise InvalidRequestError("result() comes before the first event is taken and before close()")
+        self._begun = True
+        self._next.clear()
+        self._next.append(InvalidRequestError("the stream was read to its end by result()"))
+        try:
+            return collect(
+                self._client, self._stream, self.command, self.session_id, None, self._max_output, *self._text
+            )
+        finally:
+            self._over = True
+
+    def kill(self) -> None:
+        """Stop the command and its whole tree, and return when it is gone; at most 2 s and a bit.
+
+        Iterating goes on: to the output so far, and ``Completed`` with 128 + the signal. Does nothing to a
+        command that has ended. From any thread.
+        """
+        if not self._over:
+            try:
+                self._stream.kill()
+            except SandboxError as exc:
+                self._client.tell_end(exc)
+                raise
+
+    def close(self) -> None:
+        """Stop the command if it runs, drop what was not read, and let the next command of the session begin.
+
+        Idempotent; from any thread. Raises nothing.
+        """
+        if not self._done:
+            self._closed = True
+            self._stop()
+
+
+def collect(
+    client: Client,
+    stream: CommandStream,
+    command: str,
+    session_id: str | None,
+    on_output: OnOutput | None,
+    max_output: int | None,
+    encoding: str,
+    errors: str,
+) -> ExecResult:
+    """Read a command to its end. Whatever is raised, the command is stopped and the session's turn given
+    back.
+    """
+    out: list[bytes] = []
+    err: list[bytes] = []
+    feed = None if on_output is None else _Feed(on_output, encoding, errors)
+    room = None if max_output is None else {"stdout": max_output, "stderr": max_output}
+    stdout = stderr = ""
+    try:
+        while True:
+            item = stream.read()
+            if isinstance(item, Exited):
+                break
+            data = item.data
+            if room is not None:
+                data = _fit(room, item)
+            (out if item.stream == "stdout" else err).append(data)
+            if feed is not None:
+                feed(item.stream, data)
+            if len(data) != len(item.data):
+                raise OutputLimitError(f"the command wrote more than {max_output} bytes to {item.stream}")
+        if feed is not None:
+            feed.end()
+        stdout_bytes, stderr_bytes = b"".join(out), b"".join(err)
+        if out:
+            stdout = stdout_bytes.decode(encoding, errors)
+        if err:
+            stderr = stderr_bytes.decode(encoding, errors)
+    except BaseException as exc:
+        stream.close()
+        if feed is not None and feed.error is exc:
+            raise
+        stdout_bytes, stderr_bytes = b"".join(out), b"".join(err)
+        if isinstance(exc, UnicodeError) and not isinstance(exc, SandboxError):
+            raise decode_error(exc, command, stdout_bytes, stderr_bytes, encoding) from exc
+        if isinstance(exc, _PartialOutput):
+            exc._with_output(command, stdout_bytes, stderr_bytes, encoding, errors)
+        if isinstance(exc, SandboxError):
+            client.tell_end(exc)
+        raise
+    return ExecResult(
+        item.exit_code,
+        stdout,
+        stderr,
+        stdout_bytes,
+        stderr_bytes,
+        command,
+        item.duration,
+        stream.started_at,
+        session_id,
+        encoding,
+        errors,
+    )
+
+
+def _fit(room: dict[str, int], item: Output) -> bytes:
+    """Return of an output what ``max_output`` still allows."""
+    left = room[item.stream]
+    room[item.stream] = max(0, left - len(item.data))
+    return item.data if len(item.data) <= left else item.data[:left]
+
+
+class _Feed:
+    """Hands text to ``on_output`` and remembers what that raised: it is the caller's, not the command's."""
+
+    def __init__(self, on_output: OnOutput, encoding: str, errors: str) -> None:
+        self.error: BaseException | None = None
+        self._on_output = on_output
+        self._stdout = make_decoder(encoding, errors)
+        self._stderr = make_decoder(encoding, errors)
+
+    def __call__(self, stream: Literal["stdout", "stderr"], data: bytes, final: bool = False) -> None:
+        text = (self._stdout if stream == "stdout" else self._stderr).decode(data, final)
+        if text:
+            try:
+                self._on_output(stream, text)
+            except BaseException as exc:
+                self.error = exc
+                raise
+
+    def end(self) -> None:
+        self("stdout", b"", final=True)
+        self("stderr", b"", final=True)
+
+
+class FileStream(Closing):
+    """A file being read: an iterator of ``bytes`` and a context manager. ``size`` is that when it was opened.
+
+    Iterating blocks until a chunk is there, and raises a ``FileError`` or a ``TransportError`` when the rest
+    cannot be read, ``InvalidRequestError`` after ``close``. One thread iterates; it holds one chunk in memory
+    at a time.
+    """
+
+    def __init__(self, client: Client, stream: ByteStream) -> None:
+        self.path = stream.path
+        self.size = stream.size
+        self._client = client
+        self._stream = stream
+        self._ended = self._over = False
+
+    def __repr__(self) -> str:
+        return f"<FileStream {self.path!r} size={self.size}>"
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._ended:
+            raise StopIteration
+        if self._over:
+            raise InvalidRequestError("the stream was closed before the file's end was read")
+        try:
+            return next(self._stream)
+        except StopIteration:
+            self._ended = True
+            self.close()
+            raise
+        except SandboxError as exc:
+            self.close()
+            self._client.tell_end(exc)
+            raise
+
+    def close(self) -> None:
+        """Give up the rest. Idempotent; raises nothing."""
+        self._over = True
+        self._stream.close()

@@ -1,0 +1,378 @@
+"""A command that runs: its two pipes, and who tells of its end.
+
+A command of a session runs in the session's shell, which reports the exit status on its control socket; one without a
+session is a process of its own, of whose end the supervisor tells. Everything else is alike, and is in `Running`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import struct
+import termios
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Literal
+
+from sandboxsync.errors import CommandTimeoutError, SandboxError, SessionDestroyedError, SessionTerminatedError
+from sandboxsync.transports.base import CommandStream, Exited, Output
+from sandboxsync.transports.local._channel import Pending, Supervisor, SupervisorGoneError
+
+if TYPE_CHECKING:
+    from sandboxsync.transports.local._session import LocalSession
+    from sandboxsync.transports.local._shell import Shell
+
+__all__ = ["Running", "SessionCommand", "SingleCommand"]
+
+_CHUNK = 1 << 16
+_LARGE_PIPE = 1 << 20
+_LOOK = 250
+"""Milliseconds between looks at a shell that says nothing, for signs that it never will."""
+
+StreamName = Literal["stdout", "stderr"]
+
+
+class Running(CommandStream, ABC):
+    """What the two kinds share: reading, handing over what still writes, ending."""
+
+    def __init__(
+        self, supervisor: Supervisor, pipes: dict[int, StreamName], timeout: float | None, session_id: str | None
+    ) -> None:
+        self.started_at = datetime.now(timezone.utc)
+        self._began = time.monotonic()
+        self._supervisor = supervisor
+        self._timeout = timeout
+        self._session_id = session_id
+        self._pipes = pipes
+        self._chunk = _CHUNK
+        self._queue: deque[Output | Exited | SandboxError] = deque()
+        self._over = False
+        self._verdict: Pending | None = None
+        self._poll = select.poll()
+        for fd in pipes:
+            self._poll.register(fd, select.POLLIN)
+        self._reading = threading.Lock()
+        self._closing = False
+
+    def read(self) -> Output | Exited:
+        if not self._reading.acquire(blocking=self._closing):
+            raise ValueError("this command is being read by another thread")
+        try:
+            while not self._queue:
+                if self._over:
+                    raise ValueError("this command has ended and all of it was read")
+                self._step()
+            item = self._queue.popleft()
+        finally:
+            self._reading.release()
+        if isinstance(item, SandboxError):
+            raise item
+        return item
+
+    def close(self) -> None:
+        self._closing = True
+        if not self._over:
+            self.kill()
+        with self._reading:
+            while not self._over:
+                self._step()
+                self._queue.clear()
+            self._queue.clear()
+
+    @abstractmethod
+    def kill(self) -> None: ...
+
+    @abstractmethod
+    def _told(self, fd: int) -> None:
+        """Something that is not output is ready to be read."""
+
+    @abstractmethod
+    def _silence(self) -> None:
+        """Nothing happened for a while."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """The command is over: give back what it held."""
+
+    def _step(self) -> None:
+        """Wait for something to happen and take it in."""
+        others = []
+        events = self._poll.poll(_LOOK)
+        for fd, event in events:
+            name = self._pipes.get(fd)
+            if name is None:
+                others.append(fd)
+            elif event & select.POLLIN:
+                data = os.read(fd, self._chunk)
+                if len(data) == self._chunk == _CHUNK:
+                    self._enlarge(fd)
+                if data:
+                    self._queue.append(Output(name, data))
+            else:
+                # Nobody writes to it any more, and polling it would return at once for ever.
+                self._poll.unregister(fd)
+        for fd in others:
+            if not self._over:
+                self._told(fd)
+        if not events:
+            self._silence()
+
+    def _enlarge(self, fd: int) -> None:
+        """Make room for a command that writes much. The system may refuse, which only makes it slower."""
+        self._chunk = _LARGE_PIPE // 4
+        try:
+            fcntl.fcntl(fd, getattr(fcntl, "F_SETPIPE_SZ", 1031), _LARGE_PIPE)
+        except PermissionError:
+            return
+
+    def _ask_verdict(self, pid: int) -> None:
+        """Have the supervisor tell how a process ended, once its whole ending is over."""
+        if self._verdict is None:
+            self._verdict = self._supervisor.ask({"do": "wait", "pid": pid})
+            self._poll.register(self._verdict, select.POLLIN)
+
+    def _take_verdict(self) -> dict[str, Any]:
+        assert self._verdict is not None
+        self._poll.unregister(self._verdict)
+        result = self._verdict.result()
+        assert result is not None  # no timeout was given
+        return result[0]
+
+    def _finish(self, outcome: Exited | SandboxError) -> None:
+        """Take in what was written up to now, let go of the pipes, and put the outcome last."""
+        look = select.poll()
+        for fd in self._pipes:
+            look.register(fd, select.POLLIN)
+        seen = dict(look.poll(0))
+        for fd, name in self._pipes.items():
+            if seen.get(fd, 0) & select.POLLIN:
+                # What lies in the pipe now was written before the end. A job that still writes must not prolong this.
+                left = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0]
+                while left > 0:
+                    data = os.read(fd, left)
+                    left -= len(data)
+                    self._queue.append(Output(name, data))
+        held = [fd for fd in self._pipes if not seen.get(fd, 0) & select.POLLHUP]
+        if held:
+            self._hand_over(held)
+        for fd in self._pipes:
+            os.close(fd)
+        self._pipes = {}
+        self._over = True
+        self._queue.append(outcome)
+        if self._verdict is not None:
+            self._verdict.close()
+        self._release()
+
+    def _hand_over(self, held: list[int]) -> None:
+        """Let the supervisor read to nowhere what background jobs write from now on (E4)."""
+        try:
+            self._supervisor.tell({"do": "drain"}, *held)
+        except SupervisorGoneError:
+            return  # and so are the jobs
+
+    def _duration(self) -> float:
+        return time.monotonic() - self._began
+
+    def _outcome(self, verdict: dict[str, Any]) -> Exited | SandboxError | None:
+        """What it means that the supervisor or somebody else ended the command; `None`: it ended by itself."""
+        reason = verdict.get("reason")
+        if reason == "timeout":
+            return CommandTimeoutError(f"the command was stopped after {self._timeout:g} s", timeout=self._timeout)
+        if reason == "killed":
+            return Exited(128 + signal.SIGTERM, self._duration())
+        if reason == "deleted":
+            return SessionDestroyedError(
+                f"session {self._session_id!r} was deleted while the command ran", session_id=self._session_id
+            )
+        return None
+
+    def _restarted(self) -> SandboxError:
+        return SessionTerminatedError(
+            "the sandbox was ended while the command ran", code="SANDBOX_RESTARTED", session_id=self._session_id
+        )
+
+
+class SingleCommand(Running):
+    """A command without a session: the process `pid`, which is its own shell."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        pipes: dict[int, StreamName],
+        timeout: float | None,
+        pid: int,
+        tag: int,
+        script: str,
+    ) -> None:
+        super().__init__(supervisor, pipes, timeout, None)
+        self._script = script
+        self._pid = pid
+        self._tag = tag
+        try:
+            self._ask_verdict(pid)
+        except SupervisorGoneError:
+            self._finish(self._restarted())
+
+    def kill(self) -> None:
+        if self._over:
+            return
+        end = {"do": "end", "low": self._tag, "high": self._tag, "reason": "killed", "number": signal.SIGTERM}
+        try:
+            self._supervisor.answer(end)
+        except SupervisorGoneError:
+            return
+
+    def _told(self, fd: int) -> None:
+        try:
+            verdict = self._take_verdict()
+        except SupervisorGoneError:
+            self._finish(self._restarted())
+            return
+        self._finish(self._outcome(verdict) or Exited(verdict["exit_code"], self._duration()))
+
+    def _silence(self) -> None:
+        return
+
+    def _release(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._script)  # there only for a command that was too long for an argument
+        with contextlib.suppress(SupervisorGoneError):
+            self._supervisor.tell({"do": "forget", "pid": self._pid})
+
+
+class SessionCommand(Running):
+    """A command that runs in the shell of a session, whose turn it holds until it is over."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        pipes: dict[int, StreamName],
+        timeout: float | None,
+        session: LocalSession,
+        shell: Shell,
+        tag: int,
+    ) -> None:
+        super().__init__(supervisor, pipes, timeout, session.id)
+        self._session = session
+        self._shell = shell
+        self._tag = tag
+        self._armed = False
+        self._state = threading.Lock()
+        self._killing = False
+        self._ended = False
+        assert shell.reports is not None  # opened for this command
+        self._poll.register(shell.reports, select.POLLIN)
+        self._poll.register(shell.pidfd, select.POLLIN)
+
+    def arm(self, seconds: float) -> None:
+        """Have the supervisor end the command when the time is over, whoever reads it or not (T8)."""
+        self._armed = True
+        request: dict[str, object] = {"do": "arm", "pid": self._shell.pid, "tag": self._tag, "seconds": seconds}
+        self._supervisor.tell({**request, "at_once": True}, self._reports())
+
+    def kill(self) -> None:
+        with self._state:
+            if self._over or self._ended:
+                return
+            # From here on a report is left unread, so that the supervisor can see that the command ended by itself.
+            self._killing = True
+            end = {"do": "end", "low": self._tag, "high": self._tag, "reason": "killed", "number": signal.SIGTERM}
+            try:
+                pending = self._supervisor.ask({**end, "at_once": self._shell.pid}, self._reports())
+            except SupervisorGoneError:
+                return
+        try:
+            result = pending.result()
+        except SupervisorGoneError:
+            return
+        if result is not None and result[0].get("ended"):
+            self._killing = False
+
+    def _reports(self) -> int:
+        assert self._shell.reports is not None  # as long as the command runs
+        return self._shell.reports
+
+    def _told(self, fd: int) -> None:
+        if self._verdict is not None and fd == self._verdict.fileno():
+            self._die()
+        elif not self._hear():
+            if fd == self._shell.pidfd:
+                self._ended = True
+                self._poll.unregister(fd)
+                try:
+                    self._ask_verdict(self._shell.pid)
+                except SupervisorGoneError:
+                    self._die()
+            elif self._killing:
+                time.sleep(0.001)  # a report that `kill` wants left alone would be told of again at once
+            else:
+                # Hung up without a report: the shell is dying, or it cannot say anything; a look at it will tell.
+                self._poll.unregister(fd)
+
+    def _hear(self) -> bool:
+        """Read what the shell reports; `True` when that was the end of the command."""
+        with self._state:
+            if self._killing or self._ended or not self._shell.has_report():
+                return False
+            if self._armed:
+                # Before the report is read: afterwards nothing would show the supervisor that the command has ended.
+                self._armed = False
+                with contextlib.suppress(SupervisorGoneError):
+                    self._supervisor.tell({"do": "disarm", "tag": self._tag})
+            report = self._shell.report()
+            if report is None:
+                return False
+            self._ended = True
+        if report.spoilt or not self._all_opened():
+            self._finish(self._session.spoilt())
+        else:
+            self._session.command_ended(report)
+            self._finish(Exited(report.status, self._duration()))
+        return True
+
+    def _silence(self) -> None:
+        if self._killing or self._ended or self._shell.place.has_unread():
+            return
+        if not self._hear() and self._shell.is_alive():
+            # It has gone on to the empty line after the command without a word: `set -n`, `set -r`, or somebody
+            # defined a function called `builtin`.
+            self._ended = True
+            self._finish(self._session.spoilt())
+
+    def _die(self) -> None:
+        try:
+            verdict = self._take_verdict() if self._verdict is not None else {"gone": True}
+        except SupervisorGoneError:
+            verdict = {"gone": True}
+        outcome = self._restarted() if "gone" in verdict else self._outcome(verdict)
+        self._session.shell_ended(self._shell, restore=verdict.get("reason") in ("timeout", "killed"))
+        self._finish(outcome or self._session.terminated(verdict["exit_code"]))
+
+    def _all_opened(self) -> bool:
+        """Whether the shell could open both pipes: one that nobody opened is at its end, but was not hung up."""
+        look = select.poll()
+        for fd in self._pipes:
+            look.register(fd, select.POLLIN)
+        seen = dict(look.poll(0))
+        for fd in self._pipes:
+            if fd not in seen:
+                try:
+                    if not os.read(fd, 1):
+                        return False
+                except BlockingIOError:
+                    continue  # a background job holds it
+        return True
+
+    def _hand_over(self, held: list[int]) -> None:
+        super()._hand_over(held)
+        self._session.renew_pipes([self._pipes[fd] for fd in held])
+
+    def _release(self) -> None:
+        self._session.turn.release()

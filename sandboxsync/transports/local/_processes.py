@@ -1,0 +1,315 @@
+"""Background processes: their records, their logs, their ends. Standard output and error go to one file each."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+
+from sandboxsync.errors import InvalidRequestError, ProcessNotFoundError, file_error
+from sandboxsync.models import ProcessStatus
+from sandboxsync.transports.base import Exited, LogStream, Output, ProcessInfo, ProcessRequest
+from sandboxsync.transports.local._channel import Pending, SupervisorGoneError
+
+if TYPE_CHECKING:
+    from sandboxsync.transports.local._sandbox import LocalSandbox
+
+__all__ = ["Processes"]
+
+_CHUNK = 1 << 16
+_LOOK = 20
+"""Milliseconds between looks at a log that did not grow."""
+_TIMED_OUT = 124
+_ENDING_SIGNALS = frozenset({2, 3, 9, 15})
+
+
+@attrs.frozen
+class _Record:
+    """A process that was started, and where its logs are."""
+
+    request: ProcessRequest
+    session_id: str | None
+    pid: int
+    tag: int
+    started: datetime
+    logs: str
+
+    def info(self, verdict: dict[str, Any]) -> ProcessInfo:
+        status, exit_code = _status(verdict)
+        ended = verdict.get("ended_at")
+        return ProcessInfo(
+            id=self.request.process_id,
+            pid=self.pid,
+            command=self.request.command,
+            status=status,
+            start_time=self.started,
+            end_time=None if ended is None else datetime.fromtimestamp(ended, timezone.utc),
+            exit_code=exit_code,
+            session_id=self.session_id,
+        )
+
+
+def _status(verdict: dict[str, Any]) -> tuple[ProcessStatus, int | None]:
+    code, reason, died_of = verdict["exit_code"], verdict["reason"], verdict["died_of"]
+    if code is None:
+        return "running", None
+    if reason == "timeout":
+        return "killed", _TIMED_OUT
+    if reason is not None:
+        return "killed", 128 + (died_of or verdict["signal"])
+    if died_of is not None:
+        return "killed", code
+    return ("completed" if code == 0 else "failed"), code
+
+
+class Processes:
+    """The background processes of one sandbox. Any thread may ask."""
+
+    def __init__(self, sandbox: LocalSandbox) -> None:
+        self._sandbox = sandbox
+        self._lock = threading.Lock()
+        self._records: dict[str, _Record | None] = {}
+
+    def start(self, request: ProcessRequest, session_id: str | None, env: dict[str, str], snapshot: Snapshot) -> ProcessInfo:
+        """Start one from the state of its session. See `Transport.start_process`."""
+        sandbox = self._sandbox
+        cwd = snapshot.directory
+        if request.cwd is not None:
+            cwd = sandbox.resolve(request.cwd, cwd)
+            try:
+                os.close(os.open(cwd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            except OSError as exc:
+                raise file_error(exc, cwd) from exc
+        elif not os.path.isdir(cwd):
+            cwd = sandbox.workspace
+        self._claim(request.process_id)
+        try:
+            record = self._spawn(request, session_id, env, snapshot.state, cwd)
+        except BaseException:
+            with self._lock:
+                self._records.pop(request.process_id, None)
+            raise
+        with self._lock:
+            self._records.pop(request.process_id)  # last in the order of dictionaries is youngest
+            self._records[request.process_id] = record
+        return self.get(request.process_id) if not request.auto_cleanup else record.info(_RUNNING)
+
+    def _claim(self, process_id: str) -> None:
+        """Reserve an id; the record of an ended process gives way."""
+        while True:
+            with self._lock:
+                if process_id not in self._records:
+                    self._records[process_id] = None
+                    return
+                record = self._records[process_id]
+            if record is None or self._look([record])[0].status == "running":
+                raise InvalidRequestError(f"process id {process_id!r} is in use by a running process")
+            self.forget(process_id)
+
+    def _spawn(
+        self, request: ProcessRequest, session_id: str | None, env: dict[str, str], state: bytes | None, cwd: str
+    ) -> _Record:
+        sandbox = self._sandbox
+        place = sandbox.next_place()
+        os.mkdir(place, 0o700)
+        argv = sandbox.shell_command(request.command, place + "command")
+        environment = {**env, **request.env}
+        if state is not None:
+            with open(place + "state", "wb") as file:
+                file.write(state)
+            pairs = [f"{name}={value}" for name, value in request.env.items()]
+            launch = [sandbox.bash, "--norc", "--noprofile", "-O", "extglob", sandbox.scripts + "launch.bash"]
+            argv = [*launch, place + "state", str(len(pairs)), *pairs, *argv]
+            environment = {}
+        tag = sandbox.next_owner() << 32
+        fds = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
+        try:
+            for name in ("stdout", "stderr"):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                fds.append(os.open(place + name, flags, 0o600))
+            started = datetime.now(timezone.utc)
+            pid, pidfd = sandbox.spawn(argv, environment, cwd, tag, fds, timeout=request.timeout)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        os.close(pidfd)
+        return _Record(request, session_id, pid, tag, started, place)
+
+    def all(self) -> list[ProcessInfo]:
+        """Those that are not forgotten, oldest first."""
+        with self._lock:
+            records = [record for record in self._records.values() if record is not None]
+        return self._look(records)
+
+    def get(self, process_id: str) -> ProcessInfo:
+        """Raises `ProcessNotFoundError`."""
+        found = self._look([self._record(process_id)])
+        if not found:
+            raise _unknown(process_id)
+        return found[0]
+
+    def wait(self, process_id: str, timeout: float | None) -> ProcessInfo:
+        """See `Transport.wait_process`."""
+        record = self._record(process_id)
+        pending = self._ask(record)
+        try:
+            result = pending.result(timeout)
+        except SupervisorGoneError:
+            raise _unknown(process_id) from None
+        finally:
+            pending.close()
+        if result is None:
+            return record.info(_RUNNING)
+        if record.request.auto_cleanup:
+            self.forget(process_id)
+        return record.info(result[0])
+
+    def kill(self, process_id: str, number: int) -> None:
+        """See `Transport.kill_process`."""
+        record = self._record(process_id)
+        if self._look([record])[0].status != "running":
+            return
+        request: dict[str, object] = {"do": "signal", "pid": record.pid, "number": number}
+        if number in _ENDING_SIGNALS:
+            request = {"do": "end", "low": record.tag, "high": record.tag, "reason": "killed", "number": number}
+        try:
+            self._sandbox.supervisor.answer(request)
+        except SupervisorGoneError:
+            raise _unknown(process_id) from None
+
+    def forget(self, process_id: str) -> bool:
+        """See `Transport.forget_process`."""
+        with self._lock:
+            record = self._records.get(process_id)
+        if record is None or record.info(self._verdicts([record])[0]).status == "running":
+            return False
+        with self._lock:
+            if self._records.get(process_id) is not record:
+                return False
+            del self._records[process_id]
+        self._sandbox.supervisor.tell({"do": "forget", "pid": record.pid})
+        for name in os.listdir(record.logs):
+            os.unlink(record.logs + name)
+        os.rmdir(record.logs)
+        return True
+
+    def follow(self, process_id: str) -> LogStream:
+        """See `Transport.follow_logs`."""
+        record = self._record(process_id)
+        pending = self._ask(record)
+        try:
+            return _LocalLog(record, pending)
+        except FileNotFoundError:
+            pending.close()
+            raise _unknown(process_id) from None
+
+    def _ask(self, record: _Record) -> Pending:
+        try:
+            return self._sandbox.supervisor.ask({"do": "wait", "pid": record.pid})
+        except SupervisorGoneError:
+            raise _unknown(record.request.process_id) from None
+
+    def _record(self, process_id: str) -> _Record:
+        with self._lock:
+            record = self._records.get(process_id)
+        if record is None:
+            raise _unknown(process_id)
+        return record
+
+    def _look(self, records: list[_Record]) -> list[ProcessInfo]:
+        """How processes are now, without those that are to be forgotten at their end and have ended."""
+        infos = []
+        for record, verdict in zip(records, self._verdicts(records), strict=True):
+            info = record.info(verdict)
+            if record.request.auto_cleanup and info.status != "running":
+                self.forget(info.id)
+            else:
+                infos.append(info)
+        return infos
+
+    def _verdicts(self, records: list[_Record]) -> list[dict[str, Any]]:
+        if not records:
+            return []
+        try:
+            answer = self._sandbox.supervisor.answer({"do": "look", "pids": [record.pid for record in records]})
+        except SupervisorGoneError:
+            raise self._sandbox.gone() from None
+        found: dict[str, dict[str, Any]] = answer["found"]
+        return [found.get(str(record.pid), _LOST) for record in records]
+
+
+@attrs.frozen
+class Snapshot:
+    """The state of a session for what starts beside it: what `after.bash` wrote (or `None`), and the directory."""
+
+    state: bytes | None
+    directory: str
+
+
+_RUNNING: dict[str, Any] = {"exit_code": None, "reason": None, "signal": None, "died_of": None, "ended_at": None}
+_LOST: dict[str, Any] = {**_RUNNING, "exit_code": 137, "died_of": 9}
+"""Of a process whose record was dropped in the same moment."""
+
+
+def _unknown(process_id: str) -> ProcessNotFoundError:
+    return ProcessNotFoundError(f"there is no process {process_id!r}", process_id=process_id)
+
+
+class _LocalLog(LogStream):
+    """Follows the two log files until the process has ended and both were read to their ends."""
+
+    def __init__(self, record: _Record, pending: Pending) -> None:
+        self._record = record
+        self._pending = pending
+        self._verdict: dict[str, Any] | None = None
+        self._over = False
+        names: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
+        self._files = [(name, open(record.logs + name, "rb", buffering=0)) for name in names]
+        self._poll = select.poll()
+        self._poll.register(pending, select.POLLIN)
+
+    def read(self, timeout: float | None = None) -> Output | Exited | None:
+        import time
+
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._over:
+                raise ValueError("this log has ended or was closed")
+            ended = self._verdict is not None
+            for index, (name, file) in enumerate(self._files):
+                data = file.read(_CHUNK)
+                if data:
+                    self._files.append(self._files.pop(index))
+                    return Output(name, data)
+            if ended:
+                return self._end()
+            left = _LOOK if until is None else min(_LOOK, (until - time.monotonic()) * 1000)
+            if left <= 0:
+                return None
+            if self._poll.poll(left):
+                self._verdict = self._take_verdict()
+
+    def _take_verdict(self) -> dict[str, Any]:
+        try:
+            result = self._pending.result()
+        except SupervisorGoneError:
+            raise _unknown(self._record.request.process_id) from None
+        assert result is not None  # no timeout was given
+        return result[0]
+
+    def _end(self) -> Exited:
+        assert self._verdict is not None
+        info = self._record.info(self._verdict)
+        self.close()
+        assert info.exit_code is not None and info.end_time is not None
+        return Exited(info.exit_code, (info.end_time - info.start_time).total_seconds())
+
+    def close(self) -> None:
+        self._over = True
+        self._pending.close()
+        for _, file in self._files:
+            file.close()

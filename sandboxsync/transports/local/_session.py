@@ -1,0 +1,317 @@
+"""A session: what it is made from, the shell it keeps alive, and how that is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sandboxsync._unset import Timeout, Unset
+from sandboxsync.errors import (
+    CommandTimeoutError,
+    SandboxError,
+    SessionDestroyedError,
+    SessionError,
+    SessionTerminatedError,
+    file_error,
+)
+from sandboxsync.transports._turn import Turn
+from sandboxsync.transports.base import CommandRequest, Environment, Exited, SessionSpec
+from sandboxsync.transports.local._channel import SupervisorGoneError
+from sandboxsync.transports.local._command import SessionCommand, StreamName
+from sandboxsync.transports.local._shell import STATE_FIELDS, Place, Report, Shell
+
+if TYPE_CHECKING:
+    from sandboxsync.transports.local._sandbox import LocalSandbox
+
+__all__ = ["LocalSession"]
+
+
+class LocalSession:
+    """What a sandbox keeps of a session. Its shell starts with the first command and is replaced when it ended."""
+
+    def __init__(self, sandbox: LocalSandbox, session_id: str, spec: SessionSpec, directory: str) -> None:
+        self.id = session_id
+        self.turn = Turn()
+        self.env: dict[str, str | None] = dict(spec.env)
+        self.command_timeout = spec.command_timeout
+        self.directory = directory
+        """Where its commands run now: the shell's directory when its last command ended."""
+        self._start_directory = directory
+        self._sandbox = sandbox
+        self._owner = sandbox.next_owner()
+        self._job = 0
+        self._status = 0
+        self._place: Place | None = None
+        self._shell: Shell | None = None
+        self._died = False
+        self._state: str | None = None
+        self._settling = threading.Lock()
+
+    def has_died(self) -> bool:
+        """Whether its shell ended by itself and no other was started."""
+        shell = self._shell
+        return self._died if shell is None else not shell.is_alive()
+
+    # Commands
+
+    def run(self, request: CommandRequest, values: Sequence[str] = ()) -> SessionCommand:
+        """Start a command when its turn comes. See `Transport.run`.
+
+        `values` come after those of the request's own variables in the array that the command is taken from.
+        """
+        began = time.monotonic()
+        timeout = self._limit(request)
+        if not self.turn.acquire(timeout):
+            raise CommandTimeoutError(
+                f"the session was busy for {timeout:g} s; the command was not started", timeout=timeout, started=False
+            )
+        try:
+            shell = self._ready_shell()
+            left = None if timeout is None else timeout - (time.monotonic() - began)
+            if left is not None and left <= 0:
+                raise CommandTimeoutError(
+                    f"the session was not ready within {timeout:g} s; the command was not started",
+                    timeout=timeout,
+                    started=False,
+                )
+            return self._start(shell, request, values, timeout, left)
+        except SupervisorGoneError:
+            self.turn.release()
+            raise self._sandbox.gone() from None
+        except BaseException:
+            self.turn.release()
+            raise
+
+    def _limit(self, request: CommandRequest) -> float | None:
+        if not isinstance(request.timeout, Unset):
+            return request.timeout
+        if not isinstance(self.command_timeout, Unset):
+            return self.command_timeout
+        return request.default_timeout
+
+    def _start(
+        self,
+        shell: Shell,
+        request: CommandRequest,
+        values: Sequence[str],
+        timeout: float | None,
+        left: float | None,
+    ) -> SessionCommand:
+        place = shell.place
+        self._job += 1
+        tag = self._owner << 32 | self._job
+        cwd = "" if request.cwd is None else self._sandbox.resolve(request.cwd, self.directory)
+        try:
+            place.write_command(request.command, cwd, [*request.env.values(), *values], request.stdin)
+        except OSError as exc:
+            raise file_error(exc, place.directory) from exc
+        lines = place.lines(self._status, tag, self._job, request.env, bool(cwd), request.stdin is not None)
+        pipes: dict[int, StreamName] = {}
+        try:
+            shell.listen()
+            pipes[place.open("o")] = "stdout"
+            pipes[place.open("e")] = "stderr"
+            command = SessionCommand(self._sandbox.supervisor, pipes, timeout, self, shell, tag)
+            if left is not None:
+                command.arm(left)
+            place.send(lines)
+        except BaseException:
+            for fd in pipes:
+                os.close(fd)
+            self.spoilt()
+            raise
+        return command
+
+    def set_env(self, changes: Environment, timeout: Timeout) -> None:
+        """See `Transport.set_session_env`."""
+        if self._shell is not None or self._state is not None:
+            values = {name: value for name, value in changes.items() if value is not None}
+            words = [rf'\builtin export {name}="${{__sandboxsync[{index}]}}"' for index, name in enumerate(values, 2)]
+            words += [rf"\builtin unset -v {name}" for name, value in changes.items() if value is None]
+            command = self.run(CommandRequest(" && ".join(words) or ":", timeout=timeout), list(values.values()))
+            said = b""
+            while not isinstance(item := command.read(), Exited):
+                said += item.data
+            if item.exit_code != 0:
+                raise SessionError(
+                    f"session {self.id!r} refused to change its environment: {said.decode(errors='replace').strip()}",
+                    session_id=self.id,
+                )
+        self.env.update(changes)
+
+    def command_ended(self, report: Report) -> None:
+        """A command has ended and the shell goes on."""
+        self._status = report.status
+        if report.directory.startswith("/"):
+            self.directory = report.directory
+
+    def renew_pipes(self, names: Iterable[StreamName]) -> None:
+        """Background jobs hold these pipes: the next command gets others."""
+        for name in names:
+            self._its_place().renew("o" if name == "stdout" else "e")
+
+    # The shell
+
+    def _its_place(self) -> Place:
+        if self._place is None:
+            self._place = Place(self._sandbox.scripts, self._sandbox.next_place())
+        return self._place
+
+    def _ready_shell(self) -> Shell:
+        """The shell, alive and done with all before; a new one if there is none. The turn is held."""
+        shell = self._shell
+        if shell is None:
+            shell = self._shell = self._start_shell()
+        elif not (self._settle(shell) and shell.is_alive()):
+            if shell.is_alive():
+                raise self.spoilt()
+            result = self._sandbox.supervisor.answer({"do": "wait", "pid": shell.pid})
+            self.shell_ended(shell, restore=False)
+            raise self.terminated(result["exit_code"])
+        return shell
+
+    def _start_shell(self) -> Shell:
+        sandbox = self._sandbox
+        place = self._its_place()
+        directory = self._start_directory
+        if self._state is not None or not os.path.isdir(directory):
+            directory = sandbox.workspace
+        if self._state is None:
+            self.directory = directory
+        reading, writing = place.open_script()
+        try:
+            pid, pidfd = sandbox.spawn(
+                [sandbox.bash, "--norc", "--noprofile", "-O", "expand_aliases"],
+                sandbox.environment(self.env),
+                directory,
+                self._owner << 32,
+                (reading,),
+                keep=writing,
+            )
+        finally:
+            os.close(reading)
+            os.close(writing)
+        self._died = False
+        if self._state is not None:
+            place.send(place.restoring_lines(self._state, self.directory, sandbox.workspace))
+        return Shell(place, pid, pidfd)
+
+    def _settle(self, shell: Shell) -> bool:
+        with self._settling:
+            if shell.reports is None:
+                return True
+            if not shell.settle():
+                return False
+            self._state = shell.place.state(self._job)
+            return True
+
+    def snapshot(self) -> tuple[bytes | None, str]:
+        """The state after the last command that ended, as `after.bash` writes it, and the directory. Waits for no turn.
+
+        The state is `None` when no command has ended yet: then what the session is made from holds.
+        """
+        shell = self._shell
+        if shell is not None and self.turn.take():
+            # Nobody runs a command, so what is being written now is the state after the last one.
+            try:
+                self._settle(shell)
+            finally:
+                self.turn.release()
+        path = self._state
+        if path is None:
+            return None, self.directory
+        with open(path, "rb") as file:
+            fields = file.read().split(b"\0", STATE_FIELDS)
+        return b"\0".join(fields[:STATE_FIELDS]) + b"\0", self.directory
+
+    # Ends
+
+    def shell_ended(self, shell: Shell, restore: bool) -> None:
+        """The shell is gone. With `restore` the next one continues where it was before its last command."""
+        if self._shell is not shell:
+            return
+        self._shell = None
+        with self._settling:
+            shell.close()
+        try:
+            self._sandbox.supervisor.tell({"do": "forget", "pid": shell.pid})
+            if not restore:
+                self._died = True
+                self._state = None
+                self._status = 0
+                self.directory = self._start_directory
+                self._sandbox.supervisor.tell(self._end(signal.SIGTERM, "ended"))
+                self._owner = self._sandbox.next_owner()
+        except SupervisorGoneError:
+            return  # everything has ended
+
+    def spoilt(self) -> SandboxError:
+        """The shell lives but cannot be worked with. End it, and say so."""
+        shell = self._shell
+        if shell is not None:
+            try:
+                self._sandbox.supervisor.answer(self._end(signal.SIGKILL, "spoilt", shell.pid))
+            except SupervisorGoneError:
+                return self._sandbox.gone()
+            self.shell_ended(shell, restore=False)
+        return SessionTerminatedError(
+            f"session {self.id!r}: the command left its shell in a state that no other command can run in",
+            session_id=self.id,
+        )
+
+    def terminated(self, exit_code: int) -> SessionTerminatedError:
+        """The error for a shell that ended by itself."""
+        return SessionTerminatedError(
+            f"the shell of session {self.id!r} ended (exit code {exit_code})", session_id=self.id, exit_code=exit_code
+        )
+
+    def delete(self) -> None:
+        """End the shell, its jobs and what runs in it; those who wait get `SessionDestroyedError`."""
+        idle = self.turn.take()
+        self.turn.close(lambda: SessionDestroyedError(f"session {self.id!r} was deleted", session_id=self.id))
+        shell = self._shell
+        # An idle shell gets SIGTERM, so that its EXIT trap runs; a busy one must not go on with its command.
+        at_once = None if idle or shell is None else shell.pid
+        try:
+            self._sandbox.supervisor.answer(self._end(signal.SIGTERM, "deleted", at_once))
+        except SupervisorGoneError:
+            return
+        finally:
+            if idle and shell is not None:
+                self.shell_ended(shell, restore=True)
+            if self._place is not None:
+                self._place.remove()
+
+    def _end(self, number: int, reason: str, at_once: int | None = None) -> dict[str, object]:
+        low = self._owner << 32
+        high = low | 0xFFFFFFFF
+        return {"do": "end", "low": low, "high": high, "number": number, "reason": reason, "at_once": at_once}
+
+    def sandbox_ended(self) -> None:
+        """The sandbox was destroyed: wake who waits, let go of the shell. A command in flight does so by itself."""
+        idle = self.turn.take()
+        self.turn.close(self._sandbox.gone)
+        shell = self._shell
+        if shell is not None:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(shell.pidfd, signal.SIGKILL)  # dead already, unless the supervisor was killed
+            if idle:
+                self._shell = None
+                shell.close()
+
+    def abandon(self) -> None:
+        """In a forked child: keep what the session is made from, and nothing that is the parent's."""
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            shell.close()
+        self.turn = Turn()
+        self._settling = threading.Lock()
+        self._state = None
+        self._status = 0
+        self._place = None
+        self.directory = self._start_directory

@@ -1,0 +1,544 @@
+"""The one process that watches over a local sandbox. Run as a program; it imports nothing of the package.
+
+It is the parent of every shell and background process of the sandbox and the reaper of what they leave behind
+(`PR_SET_CHILD_SUBREAPER`), so it sees each death at once and can end any tree. It watches the process that started it
+through a pidfd: when that is gone, however it went and whatever forked child of it still holds our socket, everything
+here is killed and the sandbox's directory removed.
+
+Requests are JSON datagrams on a `SOCK_SEQPACKET` socket; with `"reply": true` the first descriptor that comes along is
+a socket for the answer, so that any number of threads may ask at once. A datagram `@` means that the JSON lies in the
+file whose descriptor comes last.
+
+Processes are told apart by a tag: the soft limit on file locks (see `before.bash`). A tag is `owner << 32 | job`; a
+session or a background process is one owner, each command of a session a job.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable
+
+CHANNEL, PARENT = 3, 4
+PR_SET_CHILD_SUBREAPER = 36
+RLIMIT_LOCKS = 10
+GRACE = 2.0
+UNKILLABLE = 5.0
+"""Seconds after SIGKILL after which a process that is still there (in a system call that cannot end) is given up."""
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of all threads of a process, without the dead."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found.extend(map(int, file.read().split()))
+    except (FileNotFoundError, ProcessLookupError):
+        # Ended while being looked at: its children are the supervisor's by now, and seen on the next look.
+        return found
+    return found
+
+
+def trees(roots: Iterable[int]) -> list[int]:
+    """The given processes and all below them."""
+    ahead = list(roots)
+    found: list[int] = []
+    while ahead:
+        pid = ahead.pop()
+        found.append(pid)
+        ahead.extend(children_of(pid))
+    return found
+
+
+def tag_of(pid: int) -> int | None:
+    """The tag of a process; `None` when it has ended or is a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            if file.read().rpartition(b") ")[2][:1] in (b"Z", b"X"):
+                return None
+        with open(f"/proc/{pid}/limits", "rb") as file:
+            for line in file:
+                if line.startswith(b"Max file locks"):
+                    soft = line.split()[3]
+                    return int(soft) if soft.isdigit() else 0
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Send a signal to a process of the sandbox that may just have ended."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        # A program that changed its user: it is not ours to signal, and waiting for it is bounded.
+        return
+
+
+class Child:
+    """A process started here, kept until the client has no more questions about it."""
+
+    def __init__(self, pid: int, tag: int, held: list[int]) -> None:
+        self.held = held
+        self.pid = pid
+        self.tag = tag
+        self.exit_code: int | None = None
+        self.died_of: int | None = None
+        self.ended_at: float | None = None
+        self.reason: str | None = None
+        self.signal: int | None = None
+        self.ending: Ending | None = None
+        self.waiting: list[socket.socket] = []
+
+    def verdict(self) -> dict[str, object]:
+        return {
+            "exit_code": self.exit_code,
+            "died_of": self.died_of,
+            "ended_at": self.ended_at,
+            "reason": self.reason,
+            "signal": self.signal,
+        }
+
+
+class Ending:
+    """The end of all processes with a tag in a range: a signal, SIGKILL after the grace, answers when all are gone."""
+
+    def __init__(self, low: int, high: int, number: int, replies: list[socket.socket], children: list[Child]) -> None:
+        self.low, self.high, self.number = low, high, number
+        self.replies = replies
+        self.children = children
+        self.signalled: set[int] = set()
+        self.kill_at = time.monotonic() + (0 if number == signal.SIGKILL else GRACE)
+        self.pause = 0.002
+        self.next_step = 0.0
+
+    def step(self, orphans: Iterable[int]) -> bool:
+        """Signal who is left; `True` when nobody is. `orphans` lost their parents, so they may belong anywhere."""
+        now = time.monotonic()
+        self.next_step = now + self.pause
+        self.pause = min(self.pause * 1.5, 0.05)
+        alive = [child.pid for child in self.children if child.exit_code is None]
+        left = [
+            pid
+            for pid in trees([*alive, *orphans])
+            if (tag := tag_of(pid)) is not None and (self.low <= tag <= self.high)
+        ]
+        for pid in left:
+            if now >= self.kill_at:
+                send_signal(pid, signal.SIGKILL)
+            elif pid not in self.signalled:
+                self.signalled.add(pid)
+                send_signal(pid, self.number)
+                send_signal(pid, signal.SIGCONT)
+        return not (left or alive) or now > self.kill_at + UNKILLABLE
+
+
+class Deadline:
+    """When a job is to be ended. `reports` is the reading end of a session's reports, or `None`."""
+
+    def __init__(self, when: float, pid: int, at_once: bool, reports: int | None) -> None:
+        self.when, self.pid, self.at_once, self.reports = when, pid, at_once, reports
+
+    def has_status(self) -> bool:
+        """Whether the end of the command has been reported already, and only not been read."""
+        if self.reports is None:
+            return False
+        unread = select.poll()
+        unread.register(self.reports, select.POLLIN)
+        return any(event & select.POLLIN for _, event in unread.poll(0))
+
+    def close(self) -> None:
+        if self.reports is not None:
+            os.close(self.reports)
+
+
+class Supervisor:
+    """The loop and what it keeps."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.channel = socket.socket(fileno=CHANNEL)
+        self.children: dict[int, Child] = {}
+        self.deadlines: dict[int, Deadline] = {}
+        self.endings: list[Ending] = []
+        self.poll = select.poll()
+        self.handlers: dict[int, Callable[[], None]] = {}
+        self.running = True
+        self.cleaned = False
+
+    # The loop
+
+    def run(self) -> None:
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.watch(wake_read, lambda: self.reap(wake_read))
+        self.watch(PARENT, self.stop)
+        self.watch(CHANNEL, self.receive)
+        while self.running:
+            for fd, _ in self.poll.poll(self.next_timer()):
+                handler = self.handlers.get(fd)
+                if handler is not None:
+                    handler()
+            now = time.monotonic()
+            for tag in [tag for tag, deadline in self.deadlines.items() if deadline.when <= now]:
+                self.expire(tag)
+            self.advance([ending for ending in self.endings if ending.next_step <= now])
+
+    def watch(self, fd: int, handler: Callable[[], None]) -> None:
+        self.handlers[fd] = handler
+        self.poll.register(fd, select.POLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        del self.handlers[fd]
+        self.poll.unregister(fd)
+
+    def next_timer(self) -> float | None:
+        times = [deadline.when for deadline in self.deadlines.values()]
+        times += [ending.next_step for ending in self.endings]
+        return max(0.0, (min(times) - time.monotonic()) * 1000 + 0.5) if times else None
+
+    def stop(self) -> None:
+        self.running = False
+
+    # Requests
+
+    def receive(self) -> None:
+        data, ancillary, _, _ = self.channel.recvmsg(65536, socket.CMSG_SPACE(8 * 4), socket.MSG_CMSG_CLOEXEC)
+        fds = array.array("i")
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+        if not data:
+            self.stop()
+            return
+        held = list(fds)
+        if data == b"@":
+            with open(held.pop(), "rb") as file:
+                file.seek(0)
+                data = file.read()
+        message = json.loads(data)
+        reply = socket.socket(fileno=held.pop(0)) if message.pop("reply", False) else None
+        getattr(self, "do_" + message.pop("do"))(reply, held, **message)
+
+    def do_spawn(
+        self,
+        reply: socket.socket,
+        fds: list[int],
+        program: str,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str,
+        tag: int,
+        standard: int,
+        timeout: float | None = None,
+    ) -> None:
+        """Start a program; answers its pid and a pidfd.
+
+        The first `standard` descriptors are its standard ones, missing ones null; the rest stay open while it lives.
+        """
+        answer: dict[str, object]
+        try:
+            directory = os.open(os.fsencode(cwd), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as exc:
+            answer = {"errno": exc.errno}
+            pidfd = []
+            standard = len(fds)
+        else:
+            pid = fork_program(program, argv, env, directory, fds[:standard], tag)
+            os.close(directory)
+            self.children[pid] = Child(pid, tag, fds[standard:])
+            if timeout is not None:
+                self.do_arm(None, [], pid, tag, timeout, at_once=False)
+            answer = {"pid": pid}
+            pidfd = [os.pidfd_open(pid)]
+        for fd in fds[:standard]:
+            os.close(fd)
+        with reply:
+            send(reply, answer, pidfd)
+        for fd in pidfd:
+            os.close(fd)
+
+    def do_arm(self, reply: None, fds: list[int], pid: int, tag: int, seconds: float, at_once: bool) -> None:
+        """End a job by timeout unless it is disarmed by then. `at_once`: SIGKILL for `pid`, the shell that runs it."""
+        self.deadlines[tag] = Deadline(time.monotonic() + seconds, pid, at_once, fds[0] if fds else None)
+
+    def do_disarm(self, reply: None, fds: list[int], tag: int) -> None:
+        deadline = self.deadlines.pop(tag, None)
+        if deadline is not None:
+            deadline.close()
+
+    def do_end(
+        self,
+        reply: socket.socket | None,
+        fds: list[int],
+        low: int,
+        high: int,
+        reason: str,
+        number: int,
+        at_once: int | None = None,
+    ) -> None:
+        """End all processes with a tag from `low` to `high`; answers when they are gone.
+
+        `at_once` gets SIGKILL whatever the signal. With a descriptor, the reading end of a session's
+        reports, nothing is done when one lies in it: the command has ended by itself.
+        """
+        deadline = Deadline(0, 0, False, fds[0] if fds else None)
+        ended = deadline.has_status()
+        deadline.close()
+        if not ended:
+            self.begin_ending(
+                low, high, reason, number, [] if reply is None else [reply], [] if at_once is None else [at_once]
+            )
+        elif reply is not None:
+            with reply:
+                send(reply, {"ended": True})
+
+    def do_signal(self, reply: socket.socket, fds: list[int], pid: int, number: int) -> None:
+        """Send a signal to a process that was started here and not yet reaped; answers at once."""
+        child = self.children.get(pid)
+        if child is not None and child.exit_code is None:
+            send_signal(pid, number)
+        with reply:
+            send(reply, {})
+
+    def do_wait(self, reply: socket.socket, fds: list[int], pid: int) -> None:
+        """Answers how a process ended, once it has, and once its ending is over."""
+        child = self.children.get(pid)
+        if child is None:
+            with reply:
+                send(reply, {"missing": True})
+            return
+        child.waiting.append(reply)
+        self.tell(child)
+
+    def do_look(self, reply: socket.socket, fds: list[int], pids: list[int]) -> None:
+        """Answers at once how the processes of a list are."""
+        found = {pid: child.verdict() for pid in pids if (child := self.children.get(pid)) is not None}
+        with reply:
+            send(reply, {"found": found})
+
+    def do_forget(self, reply: None, fds: list[int], pid: int) -> None:
+        child = self.children.get(pid)
+        if child is not None and child.exit_code is not None:
+            del self.children[pid]
+
+    def do_drain(self, reply: None, fds: list[int]) -> None:
+        """Read pipes to nowhere until their writers are gone, so that a background job never blocks on them (E4)."""
+        for fd in fds:
+            self.watch(fd, lambda fd=fd: self.drain(fd))  # type: ignore[misc]
+
+    def do_ping(self, reply: socket.socket, fds: list[int]) -> None:
+        with reply:
+            send(reply, {"pid": os.getpid()})
+
+    def do_quit(self, reply: socket.socket, fds: list[int]) -> None:
+        """End everything and remove the sandbox; answers when that is done, then this process ends."""
+        self.clean_up()
+        with reply:
+            send(reply, {})
+        self.stop()
+
+    # What happens by itself
+
+    def drain(self, fd: int) -> None:
+        try:
+            if os.read(fd, 1 << 20):
+                return
+        except BlockingIOError:
+            return
+        self.unwatch(fd)
+        os.close(fd)
+
+    def expire(self, tag: int) -> None:
+        deadline = self.deadlines.get(tag)
+        if deadline is None:
+            return
+        if not deadline.has_status():
+            # The client takes the deadline back before it reads the status: a status read before the look above has
+            # left its `disarm` in the channel.
+            pending = select.poll()
+            pending.register(CHANNEL, select.POLLIN)
+            while self.running and pending.poll(0):
+                self.receive()
+            if tag not in self.deadlines:
+                return
+            at_once = [deadline.pid] if deadline.at_once else []
+            self.begin_ending(tag, tag, "timeout", signal.SIGTERM, [], at_once)
+        self.do_disarm(None, [], tag)
+
+    def reap(self, wake_read: int) -> None:
+        os.read(wake_read, 4096)
+        touched: list[Ending] = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            child = self.children.get(pid)
+            if child is None or child.exit_code is not None:
+                touched = list(self.endings)
+                continue
+            code = os.waitstatus_to_exitcode(status)
+            child.exit_code = code if code >= 0 else 128 - code
+            child.died_of = -code if code < 0 else None
+            child.ended_at = time.time()
+            for fd in child.held:
+                os.close(fd)
+            self.do_disarm(None, [], child.tag)
+            self.tell(child)
+            if child.ending is not None and child.ending not in touched:
+                touched.append(child.ending)
+        self.advance(touched)
+
+    def tell(self, child: Child) -> None:
+        if child.exit_code is not None and child.ending is None:
+            for reply in child.waiting:
+                with reply:
+                    send(reply, child.verdict())
+            child.waiting.clear()
+
+    def begin_ending(
+        self, low: int, high: int, reason: str, number: int, replies: list[socket.socket], at_once: list[int]
+    ) -> None:
+        children = []
+        for child in self.children.values():
+            if child.exit_code is None and (low <= child.tag <= high or child.pid in at_once):
+                child.reason = child.reason or reason
+                child.signal = child.signal or number
+                children.append(child)
+        ending = Ending(low, high, number, replies, children)
+        for child in children:
+            child.ending = ending
+            if child.pid in at_once:
+                send_signal(child.pid, signal.SIGKILL)
+        self.endings.append(ending)
+        self.advance([ending])
+
+    def advance(self, endings: list[Ending]) -> None:
+        if not endings:
+            return
+        started = {pid for pid, child in self.children.items() if child.exit_code is None}
+        orphans = [pid for pid in children_of(os.getpid()) if pid not in started]
+        for ending in endings:
+            if not ending.step(orphans):
+                continue
+            self.endings.remove(ending)
+            for child in ending.children:
+                if child.ending is ending:
+                    child.ending = None
+                    self.tell(child)
+            for reply in ending.replies:
+                with reply:
+                    send(reply, {})
+
+    def clean_up(self) -> None:
+        """Kill all, wait until all are gone, remove the directory. Does so once."""
+        if self.cleaned:
+            return
+        self.cleaned = True
+        give_up = time.monotonic() + UNKILLABLE
+        while time.monotonic() < give_up:
+            left = trees(children_of(os.getpid()))
+            for pid in left:
+                send_signal(pid, signal.SIGKILL)
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                break  # no child is left, and so nobody below one
+            time.sleep(0.001)
+        remove_tree(self.root)
+
+
+def fork_program(
+    program: str, argv: list[str], env: dict[str, str], directory: int, fds: list[int], tag: int
+) -> int:
+    """Start a program in a session of its own, with default signals; returns its pid."""
+    environment = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+    arguments = [os.fsencode(argument) for argument in argv]
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        os.fchdir(directory)
+        resource.setrlimit(RLIMIT_LOCKS, (tag, resource.getrlimit(RLIMIT_LOCKS)[1]))
+        null = os.open("/dev/null", os.O_RDWR)
+        for number in range(3):
+            os.dup2(fds[number] if number < len(fds) else null, number)
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            if signal.getsignal(number) is not signal.SIG_DFL:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execve(os.fsencode(program), arguments, environment)
+    except BaseException as exc:
+        os.write(2, f"{program}: {exc}\n".encode(errors="replace"))
+    os._exit(126 if isinstance(sys.exc_info()[1], PermissionError) else 127)
+
+
+def send(reply: socket.socket, answer: dict[str, object], fds: list[int] | None = None) -> None:
+    try:
+        socket.send_fds(reply, [json.dumps(answer).encode()], fds or [])
+    except OSError:
+        return  # the asker does not want to know any more (its thread was interrupted)
+
+
+def remove_tree(root: str) -> None:
+    """Remove a directory, also where its user took permissions away."""
+    import shutil
+
+    def grant(function: Callable[[str], object], path: str, error: object) -> None:
+        parent = os.path.dirname(path)
+        for place in (parent, path):
+            if not os.path.islink(place):
+                try:
+                    os.chmod(place, 0o700)
+                except OSError:
+                    continue
+        try:
+            shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+        except OSError:
+            traceback.print_exc()
+
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(root, onexc=grant)
+    else:
+        shutil.rmtree(root, onerror=grant)
+
+
+def main() -> None:
+    root, *directories = sys.argv[1:]
+    os.closerange(5, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 16))
+    for fd in (CHANNEL, PARENT):
+        os.set_inheritable(fd, False)
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+    os.mkdir(root, 0o700)
+    for directory in directories:
+        os.mkdir(os.path.join(root, directory), 0o700)
+    supervisor = Supervisor(root)
+    try:
+        supervisor.run()
+    finally:
+        supervisor.clean_up()
+
+
+if __name__ == "__main__":
+    main()

@@ -34,9 +34,7 @@ _KINDS = {
 }
 
 
-def pack(
-    root: str, exclude: Sequence[str] = (), *, on_data: Callable[[int], object] | None = None
-) -> Iterator[bytes]:
+def pack(root: str, exclude: Sequence[str] = (), *, on_data: Callable[[int], object] | None = None) -> Iterator[bytes]:
     """Return the tree below the directory *root* as an uncompressed PAX tar, in pieces of some 256 KiB.
 
     Names are relative to *root*, sorted, and not UTF-8 where the system's are not. Regular files keep their
@@ -70,9 +68,7 @@ def measure(root: str, exclude: Sequence[str] = ()) -> int:
     """Return how many bytes of file content :func:`pack` would read now. Raises as it does, but reads no
     file.
     """
-    return sum(
-        entry.status.st_size for entry in _walk(root, Exclude(exclude)) if stat.S_ISREG(entry.status.st_mode)
-    )
+    return sum(entry.status.st_size for entry in _walk(root, Exclude(exclude)) if stat.S_ISREG(entry.status.st_mode))
 
 
 def _pack(root: str, exclude: Exclude, on_data: Callable[[int], object]) -> Iterator[bytes]:
@@ -116,9 +112,7 @@ def _walk(root: str, exclude: Exclude) -> Iterator[_Entry]:
                     fd = _step(fd, "..", os.path.join(root, *place))
                     place.pop()
                     if not os.path.samestat(os.fstat(fd), above.pop()):
-                        raise FileError(
-                            f"{root!r} was moved while it was read", errno=errno.ESTALE, filename=root
-                        )
+                        raise FileError(f"{root!r} was moved while it was read", errno=errno.ESTALE, filename=root)
                 continue
             relative = "/".join([*place, name])
             path = os.path.join(root, relative)

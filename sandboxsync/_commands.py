@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ._client import Bound
+from ._collect import OnOutput, collect
 from ._decode import check_decoding
-from ._stream import ExecStream, OnOutput, collect
+from ._stream import ExecStream
 from ._unset import UNSET, Timeout
 from ._validate import (
     Command,
@@ -26,9 +27,7 @@ from .transports.base import CommandRequest, CommandStream
 
 
 class CommandVerbs(Bound):
-    """Verbs that wait for the session's turn. Any thread may call them; one session runs one command at a
-    time.
-    """
+    """Verbs that wait for the session's turn. Any thread may call them; one session runs one command at a time."""
 
     def exec(
         self,
@@ -62,13 +61,9 @@ class CommandVerbs(Bound):
         """
         text = check_command(command)
         check_callback(on_output, "on_output")
-        request = _request(
-            text, timeout, env, cwd, stdin, max_output, encoding, errors, self._client.command_timeout
-        )
+        request = _request(text, timeout, env, cwd, stdin, max_output, encoding, errors, self._client.command_timeout)
         stream = self._run(request)
-        result = collect(
-            self._client, stream, text, self._ref.session_id, on_output, max_output, encoding, errors
-        )
+        result = collect(self._client, stream, text, self._ref.session_id, on_output, max_output, encoding, errors)
         return result.check() if check else result
 
     def exec_stream(
@@ -89,9 +84,7 @@ class CommandVerbs(Bound):
         until it was read to its end or closed. Raises what ``exec`` raises before a command begins.
         """
         text = check_command(command)
-        request = _request(
-            text, timeout, env, cwd, stdin, max_output, encoding, errors, self._client.command_timeout
-        )
+        request = _request(text, timeout, env, cwd, stdin, max_output, encoding, errors, self._client.command_timeout)
         stream = self._run(request)
         return ExecStream(self._client, stream, text, self._ref.session_id, max_output, encoding, errors)
 
@@ -113,8 +106,7 @@ class CommandVerbs(Bound):
         token: str | None = None,
         timeout: Timeout = UNSET,
     ) -> GitCheckoutResult:
-        """Clone a repository into ``target_dir``, or a directory named after it. Blocks, for the session's
-        turn too.
+        """Clone a repository into ``target_dir``, or a directory named after it. Blocks, for the session's turn too.
 
         ``depth`` is the number of commits to fetch, ``timeout`` in seconds. ``token`` and the credentials of
         the URL appear in no argument list, config, error or result. Raises ``GitAuthenticationError``,

@@ -99,9 +99,7 @@ def _local(url: str, rest: str) -> Transport:
     names = options.pop("inherit_env", "")
     bash = options.pop("bash", "bash")
     if options:
-        raise ConfigurationError(
-            f"unknown option {min(options)!r} of a 'local:' URL; there are {_LOCAL_OPTIONS}"
-        )
+        raise ConfigurationError(f"unknown option {min(options)!r} of a 'local:' URL; there are {_LOCAL_OPTIONS}")
     return LocalTransport(
         unquote(path) or None, inherit_env=tuple(name for name in names.split(",") if name), bash=bash
     )

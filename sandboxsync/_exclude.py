@@ -101,9 +101,7 @@ def _rule(pattern: object) -> _Rule:
         anchored = len(names) > 1 or pattern.startswith("./")
     if not anchored:
         names.insert(0, "**")
-    return _Rule(
-        tuple(_ANY_DEPTH if name == "**" else _name_pattern(name) for name in names), directories_only
-    )
+    return _Rule(tuple(_ANY_DEPTH if name == "**" else _name_pattern(name) for name in names), directories_only)
 
 
 def _name_pattern(glob: str) -> Pattern[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from errno import ELOOP
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO
 
 from ._client import Bound
+from ._content import PIECE, Content, Progress, chunks_of, told
 from ._decode import check_decoding
 from ._stream import FileStream
 from ._validate import (
@@ -22,7 +23,6 @@ from ._validate import (
 )
 from .errors import (
     FileError,
-    InvalidRequestError,
     OutputDecodeError,
     SandboxFileNotFoundError,
     SandboxNotADirectoryError,
@@ -32,21 +32,7 @@ from .models import FileInfo, MkdirResult, ReadFileResult, WriteFileResult
 if TYPE_CHECKING:
     from .transports.base import ByteStream
 
-Progress: TypeAlias = "Callable[[int, int | None], object]"
-"""Called with the bytes done and the bytes in all, ``None`` when that is unknown."""
-
 CHUNK = 65536
-PIECE = 1 << 20
-
-
-class Readable(Protocol):
-    """What is read from to write a file: a binary file object."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most ``size`` bytes, none at the end."""
-
-
-Content: TypeAlias = "str | bytes | bytearray | memoryview | Readable | Iterable[bytes]"
 
 
 class FileVerbs(Bound):
@@ -70,15 +56,14 @@ class FileVerbs(Bound):
         """
         where = check_path(path)
         check_callback(progress, "progress")
-        chunks, total = _chunks(content, encoding, progress is not None)
+        chunks, total = chunks_of(content, encoding, progress is not None)
         if progress is not None:
-            chunks = _told(chunks, total, progress)
+            chunks = told(chunks, total, progress)
         info = self._call(self._transport.write_file, self._ref, where, chunks)
         return WriteFileResult(info.path, info.size, _now())
 
     def read_file(self, path: RemotePath) -> ReadFileResult:
-        """Return the whole content with what is known of the file. ``mime_type`` is guessed from its name.
-        Blocks.
+        """Return the whole content with what is known of the file. ``mime_type`` is guessed from its name. Blocks.
 
         Raises ``SandboxFileNotFoundError``, ``SandboxIsADirectoryError``, ``SandboxPermissionError`` ….
         """
@@ -115,9 +100,7 @@ class FileVerbs(Bound):
         return self._call(read)
 
     def read_file_stream(self, path: RemotePath, *, chunk_size: int = CHUNK) -> FileStream:
-        """Open a file and return its content as a stream of chunks of ``chunk_size`` bytes. Raises as
-        ``read_file``.
-        """
+        """Open a file and return its content as a stream of chunks of ``chunk_size`` bytes. Raises as ``read_file``."""
         where = check_path(path)
         check_int(chunk_size, "chunk_size", 1)
         stream = self._call(self._transport.read_file, self._ref, where, chunk_size)
@@ -159,8 +142,7 @@ class FileVerbs(Bound):
     def list_files(
         self, path: RemotePath = ".", *, recursive: bool = False, include_hidden: bool = False
     ) -> list[FileInfo]:
-        """Return the entries of a directory, with ``recursive`` all below it, sorted by path; symlinks not
-        followed.
+        """Return the entries of a directory, with ``recursive`` all below it, sorted by path; symlinks not followed.
 
         Without ``include_hidden``, no entry whose name, or that of a directory on the way to it, begins with
         a dot. Raises ``SandboxFileNotFoundError``, ``SandboxNotADirectoryError`` ….
@@ -171,9 +153,7 @@ class FileVerbs(Bound):
         return sorted(entries, key=lambda entry: entry.path)
 
     def exists(self, path: RemotePath) -> bool:
-        """Return whether there is something at ``path``; a symlink is followed. Raises
-        ``SandboxPermissionError`` ….
-        """
+        """Return whether there is something at ``path``; a symlink is followed. Raises ``SandboxPermissionError`` …."""
         return self._look(check_path(path)) is not None
 
     def _look(self, path: str) -> FileInfo | None:
@@ -201,16 +181,15 @@ class FileVerbs(Bound):
         """Copy a file or a directory tree of this machine into the sandbox: ``remote`` is the copy. Blocks.
 
         Directories are merged. ``exclude`` holds name patterns; ``progress(done, total)`` is told bytes.
-        Memory stays constant. Raises the ``FileError`` of either side, and what ``progress`` raises.
+        Memory stays constant. What goes wrong in the sandbox raises the ``FileError`` that fits, on this
+        machine the builtin ``OSError``; what ``progress`` raises is raised here.
         """
         from . import _transfer
 
         source, target = check_local_path(local, "local"), check_path(remote, "remote")
         patterns = check_patterns(exclude, "exclude")
         check_callback(progress, "progress")
-        self._call(
-            _transfer.upload, self._transport, self._ref, source, target, exclude=patterns, progress=progress
-        )
+        self._call(_transfer.upload, self._transport, self._ref, source, target, exclude=patterns, progress=progress)
 
     def download(
         self,
@@ -242,10 +221,10 @@ class FileVerbs(Bound):
     def persist(
         self, archive: LocalPath | BinaryIO, *, dir: RemotePath | None = None, exclude: Iterable[str] = ()
     ) -> None:
-        """Write the workspace, or the directory ``dir``, as a tar to a local path or a binary file object.
-        Blocks.
+        """Write the workspace, or the directory ``dir``, as a tar to a local path or a binary file object. Blocks.
 
-        Raises the ``FileError`` of either side.
+        ``exclude`` holds name patterns. Raises the ``FileError`` of the sandbox or the ``OSError`` of this
+        machine.
         """
         from . import _transfer
 
@@ -257,7 +236,8 @@ class FileVerbs(Bound):
     def hydrate(self, archive: LocalPath | BinaryIO, *, dir: RemotePath | None = None) -> None:
         """Unpack a tar into the workspace, or into the directory ``dir``, merged with what is there. Blocks.
 
-        Nothing is made or followed outside of it. Raises the ``FileError`` of either side.
+        Nothing is made or followed outside of it. Raises the ``FileError`` of the sandbox or the ``OSError``
+        of this machine.
         """
         from . import _transfer
 
@@ -278,69 +258,3 @@ def _mime_type(path: str) -> str:
     from ._mime import guess
 
     return guess(path)
-
-
-def _chunks(content: Any, encoding: str, want_total: bool) -> tuple[Iterable[bytes], int | None]:
-    """Return the content in pieces, and its size if it is known."""
-    if isinstance(content, str):
-        check_decoding(encoding, "strict")
-        try:
-            content = content.encode(encoding)
-        except UnicodeError as exc:
-            raise InvalidRequestError(f"content cannot be encoded in {encoding!r}: {exc}") from exc
-    if isinstance(content, (bytes, bytearray, memoryview)):
-        data = content if isinstance(content, bytes) else bytes(content)
-        return _slices(data), len(data)
-    if hasattr(content, "read"):
-        if hasattr(content, "encoding"):
-            raise InvalidRequestError("content is a text file; open it in binary mode")
-        return _pieces(content), _rest_of(content) if want_total else None
-    if isinstance(content, Iterable):
-        return _checked(content), None
-    raise InvalidRequestError(
-        f"content must be str, bytes, a binary file or an iterable of bytes, not {type(content).__name__}"
-    )
-
-
-def _slices(data: bytes) -> Iterable[bytes]:
-    if len(data) <= PIECE:
-        return (data,) if data else ()
-    return (data[start : start + PIECE] for start in range(0, len(data), PIECE))
-
-
-def _pieces(file: Any) -> Iterator[bytes]:
-    while piece := file.read(PIECE):
-        yield _as_bytes(piece)
-
-
-def _checked(chunks: Iterable[object]) -> Iterator[bytes]:
-    for chunk in chunks:
-        if piece := _as_bytes(chunk):
-            yield piece
-
-
-def _as_bytes(chunk: object) -> bytes:
-    if isinstance(chunk, bytes):
-        return chunk
-    if isinstance(chunk, (bytearray, memoryview)):
-        return bytes(chunk)
-    raise InvalidRequestError(f"content must come in bytes, not {type(chunk).__name__}")
-
-
-def _rest_of(file: Any) -> int | None:
-    """The bytes from where a file stands to its end, if it can tell."""
-    try:
-        here: int = file.tell()
-        end: int = file.seek(0, 2)
-        file.seek(here)
-    except (AttributeError, OSError, ValueError):
-        return None
-    return end - here
-
-
-def _told(chunks: Iterable[bytes], total: int | None, progress: Progress) -> Iterator[bytes]:
-    done = 0
-    for chunk in chunks:
-        yield chunk
-        done += len(chunk)
-        progress(done, total)

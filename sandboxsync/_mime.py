@@ -15,11 +15,27 @@ _COMPRESSED = {
     "compress": "application/x-compress",
 }
 
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+# Left out by some of the versions of Python that we run on.
+_ADDED = {
+    ".docx": f"{_OFFICE}.wordprocessingml.document",
+    ".md": "text/markdown",
+    ".pptx": f"{_OFFICE}.presentationml.presentation",
+    ".toml": "application/toml",
+    ".webp": "image/webp",
+    ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+}
+
 
 @lru_cache(maxsize=1)
 def _types() -> mimetypes.MimeTypes:
     # An object of its own knows the built-in types only, not what /etc/mime.types of this machine adds.
-    return mimetypes.MimeTypes()
+    types = mimetypes.MimeTypes()
+    for suffix, kind in _ADDED.items():
+        types.add_type(kind, suffix)
+    return types
 
 
 def guess(path: str) -> str:

@@ -153,8 +153,7 @@ class Process:
         return self._info.exit_code
 
     def wait_for_log(self, pattern: str | re.Pattern[str], timeout: float | None = None) -> LogMatch:
-        """Wait for a line of either output that holds ``pattern``: a ``str`` literally, or a compiled
-        pattern.
+        """Wait for a line of either output that holds ``pattern``: a ``str`` literally, or a compiled pattern.
 
         Lines written before the call count. A line whose end has not come yet, as a prompt, is looked at when
         nothing follows for a moment; one longer than 1 MiB is looked at in pieces.
@@ -182,8 +181,7 @@ class Process:
         timeout: float | None = None,
         interval: float = 0.5,
     ) -> None:
-        """Wait until ``port`` answers inside the sandbox, on 127.0.0.1 or ::1; looks every ``interval``
-        seconds.
+        """Wait until ``port`` answers inside the sandbox, on 127.0.0.1 or ::1; looks every ``interval`` seconds.
 
         With ``mode="http"`` a GET of ``path`` must be answered with a status that is, or lies within,
         ``status``; with ``"tcp"`` a connection is enough. Raises ``ProcessExitedBeforeReadyError`` when the
@@ -255,9 +253,7 @@ class ProcessLogStream(Closing):
         if text:
             self._next.append(self._event("stdout" if name == "stdout" else "stderr", text))
 
-    def _event(
-        self, kind: Literal["stdout", "stderr", "exit"], text: str, exit_code: int | None = None
-    ) -> LogEvent:
+    def _event(self, kind: Literal["stdout", "stderr", "exit"], text: str, exit_code: int | None = None) -> LogEvent:
         return LogEvent(kind, text, datetime.now(timezone.utc), self.process_id, exit_code)
 
     def close(self) -> None:

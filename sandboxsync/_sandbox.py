@@ -11,7 +11,7 @@ from ._client import Client, Life
 from ._operations import Operations
 from ._sandbox_commands import SandboxCommands
 from ._sandbox_files import SandboxFiles
-from ._session import DEFAULT, Session, note_failed_exit
+from ._session import DEFAULT, Session, SessionBlock, note_failed_exit
 from ._unset import UNSET, Timeout
 from ._validate import (
     Env,
@@ -68,6 +68,8 @@ class Sandbox(SandboxCommands, SandboxFiles):
         env: Env | None = None,
         command_timeout: Timeout = UNSET,
     ) -> None:
+        if isinstance(transport, type) or not hasattr(transport, "run"):
+            raise InvalidRequestError("transport must be a transport object; connect() takes URLs")
         if on_exit not in (None, "destroy", "close"):
             raise InvalidRequestError(f"on_exit must be 'destroy', 'close' or None: {on_exit!r}")
         sandbox_id = _random_id() if id is None else check_sandbox_id(id)
@@ -187,8 +189,7 @@ class Sandbox(SandboxCommands, SandboxFiles):
         cwd: RemotePath | None = None,
         command_timeout: Timeout = UNSET,
     ) -> SessionBlock:
-        """Return a context manager that makes a session on entry and deletes it on exit, whatever happened
-        inside.
+        """Return a context manager that makes a session on entry and deletes it on exit, whatever happened inside.
 
         The options, and what entering raises, are those of ``create_session``. A failing delete never hides
         the block's exception; a session that is gone already is no error, and the default session is left.
@@ -215,17 +216,14 @@ class Sandbox(SandboxCommands, SandboxFiles):
         """
         session_id = check_session_id(id)
         bound = self._by_id.get(session_id)
-        return self._delete(
-            self._ref(session_id) if bound is None else bound._ref, session_id, missing_ok=missing_ok
-        )
+        return self._delete(self._ref(session_id) if bound is None else bound._ref, session_id, missing_ok=missing_ok)
 
     def list_sessions(self) -> list[str]:
         """Return the ids of the sessions that exist, sorted; ``default`` once it was used."""
         return sorted(self._client.call(self.transport.list_sessions, self.id))
 
     def set_env_vars(self, env: Env) -> None:
-        """Set variables of the sandbox layer; ``None`` unsets what the image has. Waits for the default
-        session's turn.
+        """Set variables of the sandbox layer; ``None`` unsets what the image has. Waits for the default session's turn.
 
         They hold for the default session, for every session that this object makes afterwards, and for
         commands without a session; sessions that exist keep theirs. Raises ``InvalidRequestError`` for a bad
@@ -287,28 +285,6 @@ class Sandbox(SandboxCommands, SandboxFiles):
             if life is not None:
                 life.deleted = True
         return SessionDeleteResult(success, session_id, datetime.now(timezone.utc))
-
-
-class SessionBlock:
-    """What ``Sandbox.session`` returns: a context manager whose target is the ``Session``."""
-
-    def __init__(self, sandbox: Sandbox, session_id: str, spec: SessionSpec) -> None:
-        self._sandbox = sandbox
-        self._session_id = session_id
-        self._spec = spec
-        self._session: Session | None = None
-
-    def __enter__(self) -> Session:
-        if self._session is not None:
-            raise InvalidRequestError("this block was entered before; call session() again")
-        self._session = self._sandbox._create(self._session_id, self._spec)
-        return self._session
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._session is not None:
-            self._session.__exit__(kind, error, trace)
 
 
 def own_transport(sandbox: Sandbox) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ._collect import OnOutput
 from ._process import Process, ProcessLogStream
-from ._stream import ExecStream, OnOutput
+from ._stream import ExecStream
 from ._unset import UNSET, Timeout
 from ._validate import Command, Env, RemotePath
 from .models import ExecResult, GitCheckoutResult, ProcessLogs
@@ -132,9 +133,7 @@ class SandboxCommands:
         """
         return self._on(session_id).get_process(id)
 
-    def kill_process(
-        self, id: str, signal: str | int | Signals = "SIGTERM", *, session_id: str | None = None
-    ) -> None:
+    def kill_process(self, id: str, signal: str | int | Signals = "SIGTERM", *, session_id: str | None = None) -> None:
         """End a process, or send it a signal. See ``Session.kill_process``."""
         self._on(session_id).kill_process(id, signal)
 

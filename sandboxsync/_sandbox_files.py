@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
-from ._files import CHUNK, Content, Progress
+from ._content import Content, Progress
+from ._files import CHUNK
 from ._stream import FileStream
 from ._unset import UNSET, Timeout
 from ._validate import Env, LocalPath, RemotePath
@@ -61,9 +62,7 @@ class SandboxFiles:
         """
         return self._on(session_id).read_file_stream(path, chunk_size=chunk_size)
 
-    def mkdir(
-        self, path: RemotePath, *, recursive: bool = False, session_id: str | None = None
-    ) -> MkdirResult:
+    def mkdir(self, path: RemotePath, *, recursive: bool = False, session_id: str | None = None) -> MkdirResult:
         """Make a directory; with ``recursive`` its parents too, and one that exists is fine.
 
         See ``Session.mkdir``.
@@ -81,9 +80,7 @@ class SandboxFiles:
         """
         self._on(session_id).rename_file(old, new)
 
-    def move_file(
-        self, source: RemotePath, destination: RemotePath, *, session_id: str | None = None
-    ) -> None:
+    def move_file(self, source: RemotePath, destination: RemotePath, *, session_id: str | None = None) -> None:
         """Move a file or directory to ``destination``, or into it under the same name if it is a directory.
 
         See ``Session.move_file``.
@@ -98,8 +95,7 @@ class SandboxFiles:
         include_hidden: bool = False,
         session_id: str | None = None,
     ) -> list[FileInfo]:
-        """Return the entries of a directory, with ``recursive`` all below it, sorted by path; symlinks not
-        followed.
+        """Return the entries of a directory, with ``recursive`` all below it, sorted by path; symlinks not followed.
 
         See ``Session.list_files``.
         """

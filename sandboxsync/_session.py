@@ -8,21 +8,26 @@ from typing import TYPE_CHECKING
 from ._client import Life
 from ._operations import Operations
 from ._validate import Env
-from .errors import SandboxDestroyedError, SessionDestroyedError, SessionNotFoundError, SessionTerminatedError
+from .errors import (
+    InvalidRequestError,
+    SandboxDestroyedError,
+    SessionDestroyedError,
+    SessionNotFoundError,
+    SessionTerminatedError,
+)
 from .models import SessionDeleteResult
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ._sandbox import Sandbox
-    from .transports.base import SessionRef
+    from .transports.base import SessionRef, SessionSpec
 
 DEFAULT = "default"
 
 
 class Session(Operations):
-    """A shell of the sandbox, by id: what one command leaves (directory, variables, functions) the next one
-    finds.
+    """A shell of the sandbox, by id: what one command leaves (directory, variables, functions) the next one finds.
 
     Made by ``Sandbox.create_session``, ``session`` and ``get_session``. Any thread may use it; its commands
     run one at a time in the order asked, and only ``exec``, ``exec_stream``, ``set_env_vars`` and
@@ -62,8 +67,7 @@ class Session(Operations):
         self._set_env(env)
 
     def delete(self) -> SessionDeleteResult:
-        """End the session: its shell, its jobs, and the command it runs (whose caller gets
-        ``SessionDestroyedError``).
+        """End the session: its shell, its jobs, and the command it runs (whose caller gets ``SessionDestroyedError``).
 
         Raises ``SessionNotFoundError`` when it is gone already, ``DefaultSessionError`` for the default
         session, ``SessionDestroyedError`` when this object has deleted it before.
@@ -90,6 +94,28 @@ class Session(Operations):
             if error is None:
                 raise
             note_failed_exit(error, f"session {self._id!r} could not be deleted", exc)
+
+
+class SessionBlock:
+    """What ``Sandbox.session`` returns: a context manager whose target is the ``Session``."""
+
+    def __init__(self, sandbox: Sandbox, session_id: str, spec: SessionSpec) -> None:
+        self._sandbox = sandbox
+        self._session_id = session_id
+        self._spec = spec
+        self._session: Session | None = None
+
+    def __enter__(self) -> Session:
+        if self._session is not None:
+            raise InvalidRequestError("this block was entered before; call session() again")
+        self._session = self._sandbox._create(self._session_id, self._spec)
+        return self._session
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            self._session.__exit__(kind, error, trace)
 
 
 def note_failed_exit(error: BaseException, what: str, failure: Exception) -> None:

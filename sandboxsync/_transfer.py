@@ -122,9 +122,7 @@ def download(
         return
     if progress is not None:
         entries = transport.list_files(ref, remote, True)
-        told.begin(
-            sum(e.size for e in entries if e.type == "file" and not matcher.matches(e.relative_path, False))
-        )
+        told.begin(sum(e.size for e in entries if e.type == "file" and not matcher.matches(e.relative_path, False)))
     with _Tree(transport.read_tree(ref, remote, exclude)) as tree:
         try:
             unpack(tree, target, on_data=told.more)
@@ -178,9 +176,7 @@ def persist(
                 rest = rest[taken:]
 
 
-def hydrate(
-    transport: Transport, ref: SessionRef, archive: LocalPath | BinaryIO, *, dir: str | None = None
-) -> None:
+def hydrate(transport: Transport, ref: SessionRef, archive: LocalPath | BinaryIO, *, dir: str | None = None) -> None:
     """Unpack a tar, or gzipped tar, into the workspace or the directory *dir*, merged with what is there.
 
     The archive is read twice, first to check it whole: one that is damaged, cut or holds what is never

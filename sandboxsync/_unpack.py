@@ -144,9 +144,12 @@ class _Unpacker:
     def _enter(self, parts: list[str]) -> int:
         """Return a descriptor of the directory, made if it is missing; it is open until the next call."""
         if parts != self._parent_parts:
-            fd = os.dup(self._root)
+            known = len(self._parent_parts)
+            if parts[:known] != self._parent_parts:
+                known = 0
+            fd = os.dup(self._parent if known else self._root)
             try:
-                for part in parts:
+                for part in parts[known:]:
                     following = _open_or_make(fd, part)
                     os.close(fd)
                     fd = following

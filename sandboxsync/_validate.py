@@ -1,5 +1,4 @@
-"""Checks of what callers pass: they return the value in the form the seam wants, or raise
-``InvalidRequestError``.
+"""Checks of what callers pass: they return the value in the form the seam wants, or raise ``InvalidRequestError``.
 
 Pure functions. No message shows a value that may be a secret.
 """
@@ -16,16 +15,17 @@ from .errors import InvalidRequestError
 if TYPE_CHECKING:
     from pathlib import PurePosixPath
 
-Command: TypeAlias = "str | Sequence[str]"
+Command: TypeAlias = str | Sequence[str]
 """A string for the shell, or arguments that are passed as they are."""
 
 RemotePath: TypeAlias = "str | PurePosixPath"
 """A path in the sandbox."""
 
-LocalPath: TypeAlias = "str | os.PathLike[str]"
+LocalPath: TypeAlias = str | os.PathLike[str]
 """A path on this machine."""
 
-Env: TypeAlias = "Mapping[str, str | None]"
+Env: TypeAlias = Mapping[str, str | None]
+"""Names of variables and their values."""
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _SESSION_ID = frozenset(_LETTERS + "._-")
@@ -49,9 +49,7 @@ def _check_text(text: str, what: str) -> None:
 def check_sandbox_id(value: object) -> str:
     """S18."""
     if not isinstance(value, str) or not 1 <= len(value) <= 128 or not _SANDBOX_ID.issuperset(value):
-        raise InvalidRequestError(
-            f"not a sandbox id: {_shown(value)} (1 to 128 of A-Z a-z 0-9 . _ @ : - are)"
-        )
+        raise InvalidRequestError(f"not a sandbox id: {_shown(value)} (1 to 128 of A-Z a-z 0-9 . _ @ : - are)")
     return value
 
 
@@ -64,9 +62,7 @@ def check_session_id(value: object, what: str = "session id") -> str:
         or ".." in value
         or value == "__DISABLE_SESSION__"
     ):
-        raise InvalidRequestError(
-            f"not a {what}: {_shown(value)} (1 to 128 of A-Z a-z 0-9 . _ - without '..' are)"
-        )
+        raise InvalidRequestError(f"not a {what}: {_shown(value)} (1 to 128 of A-Z a-z 0-9 . _ - without '..' are)")
     return value
 
 
@@ -96,9 +92,7 @@ def check_env(env: object, keep_none: bool = False) -> Mapping[str, str | None]:
             if not keep_none:
                 continue
         elif not isinstance(value, str):
-            raise InvalidRequestError(
-                f"environment variable {name} must be str or None, not {type(value).__name__}"
-            )
+            raise InvalidRequestError(f"environment variable {name} must be str or None, not {type(value).__name__}")
         else:
             _check_text(value, f"environment variable {name}")
         checked[name] = value
@@ -106,9 +100,7 @@ def check_env(env: object, keep_none: bool = False) -> Mapping[str, str | None]:
 
 
 def check_command(command: object) -> str:
-    """E9. Return the text for the shell; of a sequence every word is quoted, so that none is a keyword or
-    alias.
-    """
+    """E9. Return the text for the shell; of a sequence every word is quoted, so that none is a keyword or alias."""
     if isinstance(command, str):
         text = command
     elif isinstance(command, Sequence) and not isinstance(command, (bytes, bytearray, memoryview)):

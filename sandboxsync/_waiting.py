@@ -23,6 +23,8 @@ Probe: TypeAlias = "Callable[[Client, float], bool]"
 
 # A line without its end is looked at when nothing has followed for this long (s): output comes in pieces.
 QUIET = 0.02
+# What was printed before the time had passed is still looked at for this long (s).
+GRACE = 0.5
 LONGEST_LINE = 1 << 20
 TAIL = 1 << 16
 # An HTTP server may need long for its first answer, yet the end of the process must be seen (s).
@@ -103,6 +105,9 @@ class LogSearch:
 
     def run(self, stream: LogStream, deadline: Deadline) -> LogMatch | Exited | None:
         """Read until a line matches, the process has ended, or the time has passed (``None``)."""
+        left = deadline.left()
+        # Who prints faster than we read would have us read for ever.
+        end = Deadline(None if left is None else left + GRACE)
         unseen = False
         while True:
             # Reads with no time left take what is there already: one look at all of it.
@@ -118,6 +123,8 @@ class LogSearch:
                 continue
             if match := self._by_name[item.stream].feed(item.data):
                 return match
+            if end.passed:
+                return None
             unseen = True
 
     def logs(self) -> ProcessLogs:
@@ -184,16 +191,12 @@ def _http_path(path: object) -> str:
     return text
 
 
-def for_port(
-    client: Client, process_id: str, probe: Probe, timeout: float | None, interval: float
-) -> ProcessInfo:
+def for_port(client: Client, process_id: str, probe: Probe, timeout: float | None, interval: float) -> ProcessInfo:
     """Return the process's state when its port is ready."""
     deadline = Deadline(timeout)
     pause = 0.0
     while True:
-        info = client.call(
-            client.transport.wait_process, client.sandbox_id, process_id, deadline.within(pause)
-        )
+        info = client.call(client.transport.wait_process, client.sandbox_id, process_id, deadline.within(pause))
         if info.status not in RUNNING:
             raise _exited(process_id, info.exit_code, _log_tail(client, process_id))
         if pause and deadline.passed:
@@ -227,9 +230,7 @@ def _exited(process_id: str, exit_code: int | None, logs: ProcessLogs) -> Proces
     )
 
 
-def _not_ready(
-    process_id: str, timeout: float | None, what: str, logs: ProcessLogs
-) -> ProcessReadyTimeoutError:
+def _not_ready(process_id: str, timeout: float | None, what: str, logs: ProcessLogs) -> ProcessReadyTimeoutError:
     return ProcessReadyTimeoutError(
         f"process {process_id!r}: {what} within {timeout} s{_excerpt(logs)}",
         process_id=process_id,

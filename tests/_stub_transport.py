@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -28,7 +29,6 @@ from sandboxsync.transports.base import (
 )
 
 NOW = datetime(2024, 5, 1, tzinfo=timezone.utc)
-Item = "Output | Exited | BaseException | Callable[[], Output | Exited]"
 
 
 def out(data: bytes) -> Output:
@@ -75,16 +75,16 @@ class StubLogs(LogStream):
     """Hands out a list of items; ``None`` is a moment in which nothing comes."""
 
     def __init__(self, items: Iterable[Any]) -> None:
-        self.items = list(items)
+        self.items = items if isinstance(items, Iterator) else list(items)
         self.timeouts: list[float | None] = []
         self.closed = False
 
     def read(self, timeout: float | None = None) -> Output | Exited | None:
         self.timeouts.append(timeout)
-        if not self.items:
-            assert timeout is not None, "would wait for ever"
-            return None
-        item = self.items.pop(0)
+        item = next(self.items, None) if isinstance(self.items, Iterator) else None
+        if isinstance(self.items, list) and self.items:
+            item = self.items.pop(0)
+        assert timeout is not None or item is not None, "would wait for ever"
         if isinstance(item, BaseException):
             raise item
         assert item is None or isinstance(item, (Output, Exited))
@@ -147,7 +147,7 @@ class StubTransport(Transport):
         self.content: dict[str, Sequence[Any]] = {}
         self.written = b""
         self.processes: dict[str, ProcessInfo] = {}
-        self.log_items: list[Any] = []
+        self.log_items: Iterable[Any] = []
         self.logs: list[StubLogs] = []
         self.ports: list[int | None] = []
 
@@ -219,6 +219,8 @@ class StubTransport(Transport):
 
     def wait_process(self, sandbox_id: str, process_id: str, timeout: float | None) -> ProcessInfo:
         self._note("wait_process", sandbox_id, process_id, timeout)
+        if timeout and self.processes[process_id].status == "running":
+            time.sleep(min(timeout, 0.02))
         return self.processes[process_id]
 
     def kill_process(self, sandbox_id: str, process_id: str, signal: int) -> None:

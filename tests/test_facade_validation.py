@@ -258,7 +258,7 @@ def test_log_patterns(bad: Any) -> None:
 
 def test_e8_values_keep_every_character() -> None:
     """E8: any str without NUL is a value; None is left out unless it means to unset."""
-    odd = "it's \"$HOME\"\n`x` é😀\udcff" + "v" * 100_000
+    odd = 'it\'s "$HOME"\n`x` é😀\udcff' + "v" * 100_000
     assert check_env({"A": odd, "_b1": "", "C": None}) == {"A": odd, "_b1": ""}
     assert check_env({"C": None}, keep_none=True) == {"C": None}
 

@@ -1,21 +1,19 @@
-"""Programs that the suite runs in an interpreter of their own: `python _child.py NAME TRANSPORT [ARGUMENT …]`.
+"""An interpreter of its own for the suite: `python -m sandboxsync.testing._child NAME TRANSPORT [ARGUMENT …]`.
 
-TRANSPORT is a Python expression that makes the transport. Each program prints one line of JSON at its end.
+NAME is a function of `_programs` or `_programs_life`, TRANSPORT a Python expression that makes the transport. What the
+function returns is printed as one line of JSON. None of this imports pytest, so that it starts quickly.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-# Run as a file, this directory would come first, before the standard library.
-sys.path[:] = [path for path in sys.path if path != __file__.rpartition("/")[0]]
-
 import sandboxsync
-from sandboxsync import Sandbox
-from sandboxsync.transports.base import Transport
 
 PROGRAMS: dict[str, Callable[..., Any]] = {}
 
@@ -26,29 +24,35 @@ def program(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def make(source: str) -> Transport:
+def make(source: str) -> Any:
     """Return the transport that *source* makes."""
-    transport: Transport = eval(source, {"sandboxsync": sandboxsync})
-    return transport
+    return eval(source, {"sandboxsync": sandboxsync})
 
 
-@program
-def look_around(source: str) -> dict[str, tuple[str, str, str]]:
-    """What a command sees in each kind of session."""
-    look = "set -- a b; echo ok $* '*' $?; mkdir -p d; cd d; echo ${PWD##*/}; cd .."
-    report = {}
-    with make(source) as transport, Sandbox(transport) as sandbox:
-        plain = Sandbox(transport, id=sandbox.id, enable_default_session=False)
-        with sandbox.session() as session:
-            for kind, caller in (("default", sandbox), ("session", session), ("no session", plain)):
-                result = caller.exec(look)
-                report[kind] = (result.stdout, result.stderr, caller.exec("set; env").stdout)
-        process = sandbox.start_process(look)
-        process.wait_for_exit(20)
-        logs = process.logs()
-        report["process"] = (logs.stdout, logs.stderr, "")
-    return report
+def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+    """Return whether *condition* became true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def tell(value: object) -> None:
+    """Print a line for whoever started this program."""
+    print(json.dumps(value), flush=True)
+
+
+def main(name: str, *arguments: str) -> None:
+    """Run one program."""
+    for module in ("_programs", "_programs_life"):
+        import_module(f"sandboxsync.testing.{module}")
+    tell(PROGRAMS[name](*arguments))
 
 
 if __name__ == "__main__":
-    print(json.dumps(PROGRAMS[sys.argv[1]](*sys.argv[2:])))
+    # Under its real name, so that the programs do not see a second copy of this module.
+    from sandboxsync.testing._child import main as run
+
+    run(*sys.argv[1:])

@@ -13,8 +13,13 @@ from sandboxsync.transports.base import Capability
 
 from ._tools import eventually, file_exists, requires, stays, within
 
-# One sandbox serves all examples of a property: they do not depend on what others left.
-PROPERTY = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# One sandbox serves all examples of a property: they do not depend on what others left. Each transport has a class of
+# its own that inherits the test.
+PROPERTY = settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
 
 OUTPUTS = {
     "no line end": ("printf a", b"a"),
@@ -136,9 +141,7 @@ class OutputRules:
             ("sleep 20 | sleep 20 & echo done", "done\n"),
         ],
     )
-    def test_E4_background_jobs_do_not_hold_a_command(
-        self, session: Session, command: str, expected: str
-    ) -> None:
+    def test_E4_background_jobs_do_not_hold_a_command(self, session: Session, command: str, expected: str) -> None:
         """A command ends when its foreground part ends."""
         with within(1):
             result = session.exec(command)

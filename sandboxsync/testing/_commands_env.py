@@ -73,9 +73,7 @@ class EnvironmentRules:
             ("readonly C=1; C=2", 1),
         ],
     )
-    def test_E7_env_and_cwd_hold_for_one_command(
-        self, placed: Session, command: str, exit_code: int
-    ) -> None:
+    def test_E7_env_and_cwd_hold_for_one_command(self, placed: Session, command: str, exit_code: int) -> None:
         """They are as before when the command has ended, however it did and whatever it changed."""
         options: dict[str, Any] = {"env": {"A": "new", "B": "new"}, "cwd": "work"}
         assert placed.exec(SHOW + "; env | grep -c '^[AB]=new'", **options).stdout == "new new work\n2\n"
@@ -156,7 +154,7 @@ class EnvironmentRules:
     def test_E8_values_keep_every_character(self, sandbox: Sandbox, kind: str) -> None:
         """On the call, the session and the sandbox, when it is made and when it is changed."""
         value = VALUES[kind]
-        look = "printf %s \"$V\"; sh -c 'printf %s \"$V\"'"
+        look = 'printf %s "$V"; sh -c \'printf %s "$V"\''
         with sandbox.session(env={"V": value}) as session:
             assert session.exec(look).stdout_bytes == value.encode() * 2
             assert session.exec(look, env={"V": f"{value}."}).stdout_bytes == f"{value}.".encode() * 2

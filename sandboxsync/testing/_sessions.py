@@ -137,9 +137,7 @@ class SessionRules:
         """Each of two commands waits for what the other does."""
         with Sandbox(transport, enable_default_session=False) as sandbox:
             script = 'touch "seen$ME"; until test -e "seen$OTHER"; do sleep 0.02; done; echo "$ME"'
-            results = in_threads(
-                2, lambda i: sandbox.exec(script, env={"ME": str(i), "OTHER": str(1 - i)}, timeout=20)
-            )
+            results = in_threads(2, lambda i: sandbox.exec(script, env={"ME": str(i), "OTHER": str(1 - i)}, timeout=20))
             assert [result.stdout for result in results] == ["0\n", "1\n"]
 
     def test_S3_jobs_of_commands_without_a_session_live_on(self, transport: Transport) -> None:

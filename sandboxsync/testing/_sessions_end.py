@@ -124,9 +124,7 @@ class SessionEndRules:
         assert session.exec("test -e ran; echo $?").stdout == "1\n"
 
     @requires(Capability.OS_PROCESSES)
-    def test_S9_a_shell_that_ends_itself_later_died_between_calls(
-        self, sandbox: Sandbox, session: Session
-    ) -> None:
+    def test_S9_a_shell_that_ends_itself_later_died_between_calls(self, sandbox: Sandbox, session: Session) -> None:
         """So it is when a background job or a trap of the shell ends it."""
         result = session.exec("trap 'exit 6' USR1; (sleep 0.2; kill -USR1 $$; touch sent) & echo $$")
         eventually(lambda: file_exists(sandbox, "sent"))
@@ -139,7 +137,7 @@ class SessionEndRules:
         sandbox.mkdir("sub")
         with sandbox.session(env={"A": "1", "B": "2"}, cwd="sub", command_timeout=0.5) as session:
             session.set_env_vars({"B": "3", "C": "4"})
-            session.exec("export A=changed D=5; cd /; echo kept > \"$OLDPWD\"/file")
+            session.exec('export A=changed D=5; cd /; echo kept > "$OLDPWD"/file')
             ends(session, "exit 1")
             result = session.exec('echo "$A $B $C [$D]"; pwd; cat file')
             assert result.stdout == f"1 3 4 []\n{sandbox.workspace}/sub\nkept\n"

@@ -14,6 +14,7 @@ from sandboxsync.transports.base import Capability
 from ._oddities import ODDITIES, SIGNALS, SYNTAX_ERRORS
 from ._tools import requires, within
 
+
 def assert_usable(session: Session, may_end: bool = False) -> None:
     """The next `echo ok` prints just that; if *may_end*, one more shell may have ended instead."""
     with within(3):

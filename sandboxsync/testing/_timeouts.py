@@ -55,9 +55,7 @@ LOOK = (
     'f; g; echo "${PWD##*/} $A $B ${C[1]} ${D[k]}" *; umask; echo "$#$2"; env | grep "^[AB]=";'
     " shopt -q nullglob; echo $?; trap -p USR1 EXIT"
 )
-SEEN = (
-    "f1\ng\nd 1 x y q r v *\n0027\n2b c\nA=1\n0\ntrap -- 'true exit' EXIT\ntrap -- 'true usr' SIGUSR1\n"
-)
+SEEN = "f1\ng\nd 1 x y q r v *\n0027\n2b c\nA=1\n0\ntrap -- 'true exit' EXIT\ntrap -- 'true usr' SIGUSR1\n"
 BAD_TIMEOUTS: list[Any] = [0, 0.0, -1, -0.5, math.nan, -math.inf, True, False, "1", b"1", [1], 1j]
 
 
@@ -188,8 +186,7 @@ class TimeoutRules:
     def test_T2_no_zombie_stays_in_the_callers_process(self, transport_source: str) -> None:
         """Fifty stopped commands leave the caller no child and no descriptor more."""
         report = run_program("stop_commands", transport_source, "50")
-        assert report["children"] == []
-        assert report["descriptors"] <= 2
+        assert report == {"children": 0, "descriptors": 0}
 
     @pytest.mark.parametrize("command", ["sleep 60", "while :; do :; done", "trap '' TERM; (sleep 60); sleep 60"])
     def test_T3_the_session_lives_on_with_its_state(self, session: Session, command: str) -> None:

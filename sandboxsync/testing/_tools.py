@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -175,11 +174,9 @@ def python_program(
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[str]:
     """Start a function of `_child` in an interpreter of its own; *source* makes the transport there."""
-    # By its path, not as a module of the package: importing the package would import pytest and hypothesis.
-    program = str(Path(__file__).with_name("_child.py"))
     return subprocess.Popen(
-        [sys.executable, program, name, source, *arguments],
-        stdin=subprocess.DEVNULL,
+        [sys.executable, "-m", "sandboxsync.testing._child", name, source, *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

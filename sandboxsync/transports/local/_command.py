@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from sandboxsync.errors import CommandTimeoutError, SandboxError, SessionDestroyedError, SessionTerminatedError
 from sandboxsync.transports.base import CommandStream, Exited, Output
 from sandboxsync.transports.local._channel import Pending, Supervisor, SupervisorGoneError
+from sandboxsync.transports.local._shell import Report, Shell
 
 if TYPE_CHECKING:
     from sandboxsync.transports.local._session import LocalSession
-    from sandboxsync.transports.local._shell import Shell
 
 __all__ = ["Running", "SessionCommand", "SingleCommand"]
 
@@ -267,7 +267,6 @@ class SessionCommand(Running):
         self._state = threading.Lock()
         self._killing = False
         self._ended = False
-        assert shell.reports is not None  # opened for this command
         self._poll.register(shell.reports, select.POLLIN)
         self._poll.register(shell.pidfd, select.POLLIN)
 
@@ -275,17 +274,22 @@ class SessionCommand(Running):
         """Have the supervisor end the command when the time is over, whoever reads it or not (T8)."""
         self._armed = True
         request: dict[str, object] = {"do": "arm", "pid": self._shell.pid, "tag": self._tag, "seconds": seconds}
-        self._supervisor.tell({**request, "at_once": True}, self._reports())
+        self._supervisor.tell({**request, "at_once": True}, self._shell.reports)
 
     def kill(self) -> None:
         with self._state:
             if self._over or self._ended:
                 return
             # From here on a report is left unread, so that the supervisor can see that the command ended by itself.
+            # The state before the command must have been read, because it is what remains.
             self._killing = True
+            if not self._shell.settle() or self._shell.has_report():
+                self._killing = False
+                if self._shell.is_alive():
+                    return
             end = {"do": "end", "low": self._tag, "high": self._tag, "reason": "killed", "number": signal.SIGTERM}
             try:
-                pending = self._supervisor.ask({**end, "at_once": self._shell.pid}, self._reports())
+                pending = self._supervisor.ask({**end, "at_once": self._shell.pid}, self._shell.reports)
             except SupervisorGoneError:
                 return
         try:
@@ -294,10 +298,6 @@ class SessionCommand(Running):
             return
         if result is not None and result[0].get("ended"):
             self._killing = False
-
-    def _reports(self) -> int:
-        assert self._shell.reports is not None  # as long as the command runs
-        return self._shell.reports
 
     def _told(self, fd: int) -> None:
         if self._verdict is not None and fd == self._verdict.fileno():
@@ -312,21 +312,21 @@ class SessionCommand(Running):
                     self._die()
             elif self._killing:
                 time.sleep(0.001)  # a report that `kill` wants left alone would be told of again at once
-            else:
-                # Hung up without a report: the shell is dying, or it cannot say anything; a look at it will tell.
-                self._poll.unregister(fd)
 
     def _hear(self) -> bool:
         """Read what the shell reports; `True` when that was the end of the command."""
         with self._state:
-            if self._killing or self._ended or not self._shell.has_report():
+            if self._killing or self._ended:
                 return False
-            if self._armed:
+            if self._armed and self._shell.has_report():
                 # Before the report is read: afterwards nothing would show the supervisor that the command has ended.
                 self._armed = False
                 with contextlib.suppress(SupervisorGoneError):
                     self._supervisor.tell({"do": "disarm", "tag": self._tag})
-            report = self._shell.report()
+            try:
+                report = self._shell.report()
+            except ValueError:
+                report = Report(0, spoilt=True, directory="")  # something else got in between
             if report is None:
                 return False
             self._ended = True
@@ -338,6 +338,7 @@ class SessionCommand(Running):
         return True
 
     def _silence(self) -> None:
+        self._shell.collect()
         if self._killing or self._ended or self._shell.place.has_unread():
             return
         if not self._hear() and self._shell.is_alive():

@@ -72,9 +72,10 @@ class LocalSandbox:
         self._root = root
         self.scripts = os.path.join(root, "scripts", "")
         for name in _SCRIPTS:
-            data = resources.files("sandboxsync.transports.shell").joinpath(name).read_bytes()
-            with open(self.scripts + name, "wb") as file:
-                file.write(data)
+            text = resources.files("sandboxsync.transports.shell").joinpath(name).read_text("utf-8")
+            with open(self.scripts + name, "w", encoding="utf-8") as file:
+                # Without the comments, which every shell would read with every command.
+                file.writelines(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#"))
         return root
 
     @property
@@ -128,11 +129,11 @@ class LocalSandbox:
         tag: int,
         fds: Sequence[int],
         timeout: float | None = None,
-        keep: int | None = None,
+        keep: Sequence[int] = (),
     ) -> tuple[int, int]:
         """Start a bash through the supervisor; returns its pid and a pidfd of it.
 
-        `fds` are its standard ones, null where missing. `keep` is a descriptor that stays open as long as it lives.
+        `fds` are its standard ones, null where missing. `keep` are descriptors that stay open as long as it lives.
         """
         request = {
             "do": "spawn",
@@ -145,7 +146,7 @@ class LocalSandbox:
             "standard": len(fds),
         }
         try:
-            result = self.supervisor.ask(request, *fds, *([] if keep is None else [keep])).result()
+            result = self.supervisor.ask(request, *fds, *keep).result()
         except SupervisorGoneError:
             raise self.gone() from None
         assert result is not None  # no timeout was given
@@ -162,7 +163,7 @@ class LocalSandbox:
             return [*bash, command]
         with open(file, "wb") as script:
             script.write(data)
-        read = r'\builtin mapfile -d "" -t __sandboxsync <"$1"; \builtin shift; \builtin eval "${__sandboxsync[0]}"'
+        read = r'\builtin mapfile -d "" -t __sbx <"$1"; \builtin shift; \builtin eval "${__sbx[0]}"'
         return [*bash, read, "bash", file]
 
     def gone(self) -> SandboxError:

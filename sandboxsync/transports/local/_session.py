@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from sandboxsync.transports._turn import Turn
 from sandboxsync.transports.base import CommandRequest, Environment, Exited, SessionSpec
 from sandboxsync.transports.local._channel import SupervisorGoneError
 from sandboxsync.transports.local._command import SessionCommand, StreamName
-from sandboxsync.transports.local._shell import STATE_FIELDS, Place, Report, Shell
+from sandboxsync.transports.local._shell import FIRST_VALUE, Place, Report, Shell
 
 if TYPE_CHECKING:
     from sandboxsync.transports.local._sandbox import LocalSandbox
@@ -49,8 +48,7 @@ class LocalSession:
         self._place: Place | None = None
         self._shell: Shell | None = None
         self._died = False
-        self._state: str | None = None
-        self._settling = threading.Lock()
+        self._state: bytes | None = None
 
     def has_died(self) -> bool:
         """Whether its shell ended by itself and no other was started."""
@@ -105,19 +103,20 @@ class LocalSession:
         place = shell.place
         self._job += 1
         tag = self._owner << 32 | self._job
+        shell.collect()
         cwd = "" if request.cwd is None else self._sandbox.resolve(request.cwd, self.directory)
         try:
-            place.write_command(request.command, cwd, [*request.env.values(), *values], request.stdin)
+            lines = place.prepare(request, cwd, values, self._status, tag)
         except OSError as exc:
             raise file_error(exc, place.directory) from exc
-        lines = place.lines(self._status, tag, self._job, request.env, bool(cwd), request.stdin is not None)
         pipes: dict[int, StreamName] = {}
         try:
-            shell.listen()
             pipes[place.open("o")] = "stdout"
             pipes[place.open("e")] = "stderr"
             command = SessionCommand(self._sandbox.supervisor, pipes, timeout, self, shell, tag)
             if left is not None:
+                if not shell.settle() and shell.is_alive():
+                    raise self.spoilt()
                 command.arm(left)
             place.send(lines)
         except BaseException:
@@ -131,7 +130,7 @@ class LocalSession:
         """See `Transport.set_session_env`."""
         if self._shell is not None or self._state is not None:
             values = {name: value for name, value in changes.items() if value is not None}
-            words = [rf'\builtin export {name}="${{__sandboxsync[{index}]}}"' for index, name in enumerate(values, 2)]
+            words = [rf'\builtin export {name}="${{__sbx[{index}]}}"' for index, name in enumerate(values, FIRST_VALUE)]
             words += [rf"\builtin unset -v {name}" for name, value in changes.items() if value is None]
             command = self.run(CommandRequest(" && ".join(words) or ":", timeout=timeout), list(values.values()))
             said = b""
@@ -167,9 +166,7 @@ class LocalSession:
         shell = self._shell
         if shell is None:
             shell = self._shell = self._start_shell()
-        elif not (self._settle(shell) and shell.is_alive()):
-            if shell.is_alive():
-                raise self.spoilt()
+        elif not shell.is_alive():
             result = self._sandbox.supervisor.answer({"do": "wait", "pid": shell.pid})
             self.shell_ended(shell, restore=False)
             raise self.terminated(result["exit_code"])
@@ -183,51 +180,45 @@ class LocalSession:
             directory = sandbox.workspace
         if self._state is None:
             self.directory = directory
-        reading, writing = place.open_script()
+        reports, says = place.open_both("r")
+        script, writes = place.open_both("j")
+        states = place.open_both("s")
+        os.set_blocking(script, True)
         try:
             pid, pidfd = sandbox.spawn(
                 [sandbox.bash, "--norc", "--noprofile", "-O", "expand_aliases"],
                 sandbox.environment(self.env),
                 directory,
                 self._owner << 32,
-                (reading,),
-                keep=writing,
+                (script,),
+                keep=(writes, says, *states),
             )
+        except BaseException:
+            os.close(reports)
+            raise
         finally:
-            os.close(reading)
-            os.close(writing)
+            for fd in (script, writes, says, *states):
+                os.close(fd)
         self._died = False
         if self._state is not None:
             place.send(place.restoring_lines(self._state, self.directory, sandbox.workspace))
-        return Shell(place, pid, pidfd)
-
-    def _settle(self, shell: Shell) -> bool:
-        with self._settling:
-            if shell.reports is None:
-                return True
-            if not shell.settle():
-                return False
-            self._state = shell.place.state(self._job)
-            return True
+        return Shell(place, pid, pidfd, reports, self._state)
 
     def snapshot(self) -> tuple[bytes | None, str]:
         """The state after the last command that ended, as `after.bash` writes it, and the directory. Waits for no turn.
 
         The state is `None` when no command has ended yet: then what the session is made from holds.
         """
-        shell = self._shell
-        if shell is not None and self.turn.take():
-            # Nobody runs a command, so what is being written now is the state after the last one.
+        if self._shell is not None and self.turn.take():
+            # Nobody runs a command, so what the shell is saying now is the state after the last one.
             try:
-                self._settle(shell)
+                shell = self._shell
+                if shell is not None:
+                    shell.settle()
             finally:
                 self.turn.release()
-        path = self._state
-        if path is None:
-            return None, self.directory
-        with open(path, "rb") as file:
-            fields = file.read().split(b"\0", STATE_FIELDS)
-        return b"\0".join(fields[:STATE_FIELDS]) + b"\0", self.directory
+        shell = self._shell
+        return (self._state if shell is None else shell.state), self.directory
 
     # Ends
 
@@ -236,8 +227,9 @@ class LocalSession:
         if self._shell is not shell:
             return
         self._shell = None
-        with self._settling:
-            shell.close()
+        if restore:
+            self._state = shell.state
+        shell.close()
         try:
             self._sandbox.supervisor.tell({"do": "forget", "pid": shell.pid})
             if not restore:
@@ -310,7 +302,6 @@ class LocalSession:
         if shell is not None:
             shell.close()
         self.turn = Turn()
-        self._settling = threading.Lock()
         self._state = None
         self._status = 0
         self._place = None

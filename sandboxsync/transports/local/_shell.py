@@ -1,8 +1,7 @@
 """A running bash of a session, and the directory through which it is spoken to.
 
-Files of the directory: `j` the FIFO that the shell reads its script from, `r` the FIFO of its reports, `o` and `e` those of
-a command's output, `c` and `i` the command and its standard input, `b`, `a0`, `a1` the scripts around it, `a0s` and `a1s`
-in turn the state after it.
+Files of the directory: `j` the FIFO that the shell reads its script from, `r` that of its reports, `s` that of its states,
+`o` and `e` those of a command's output, `c` and `i` the command and its standard input, `b` and `a` the scripts before and after it.
 """
 
 from __future__ import annotations
@@ -13,14 +12,22 @@ import select
 import shlex
 import struct
 import termios
+import threading
 from collections.abc import Iterable
 
 import attrs
 
-__all__ = ["STATE_FIELDS", "Place", "Report", "Shell", "is_readable"]
+from sandboxsync.transports.base import CommandRequest
 
-STATE_FIELDS = 7
-"""Parts of a state file, each ended by a NUL: see `after.bash`."""
+__all__ = ["FIRST_VALUE", "Place", "Report", "Shell", "is_readable"]
+
+FIRST_VALUE = 9
+"""Index in the array `__sbx` of the first value of a variable: see `before.bash`."""
+_REPORT_FIELDS = 4
+_STATE_FIELDS = 7
+_LARGE_STATE = 1 << 14
+"""Bytes of a state from which it might not fit into a FIFO (64 KiB) beside another."""
+_CHUNK = 1 << 16
 _LOOK = 250
 """Milliseconds between looks at a shell that says nothing, for signs that it never will."""
 _TEXT = ("utf-8", "surrogateescape")
@@ -33,62 +40,65 @@ class Place:
         """Make it. Both paths end with a slash; `scripts` holds the files of `sandboxsync.transports.shell`."""
         self.directory = directory
         os.mkdir(directory, 0o700)
-        for fifo in "jroe":
+        for fifo in "jrsoe":
             os.mkfifo(directory + fifo, 0o600)
-        for script, name in (("before.bash", "b"), ("after.bash", "a0"), ("after.bash", "a1")):
-            os.link(scripts + script, directory + name)
-        at = shlex.quote(directory)
+        for script in ("before.bash", "after.bash"):
+            os.link(scripts + script, directory + script[0])
+        at, enter, leave = map(shlex.quote, (directory, scripts + "enter.bash", scripts + "leave.bash"))
         self._scripts = scripts
         self._before = rf"\builtin . {at}b "
-        self._enter = rf"&&\:;\builtin . {shlex.quote(scripts + 'enter.bash')} "
-        # `command`, so that variables set for one command are exported to what it runs.
-        self._eval = r'\builtin command eval "${__sandboxsync[0]}" <'
-        self._null = f"/dev/null >{at}o 2>{at}e\n"
-        self._stdin = f"{at}i >{at}o 2>{at}e\n"
-        self._leave = rf'\builtin . {shlex.quote(scripts + "leave.bash")} "$?"&&\:;'
-        self._after = rf"\builtin . {at}a"
-        # Not in the file: a sourced file gets back the traps that its caller had.
-        self._clear = f" >{at}r;\\builtin trap - DEBUG ERR RETURN\n\n"
+        self._enter = rf"&&\:;\builtin . {enter}"
+        self._leave = rf'\builtin . {leave} "$?"&&\:;'
 
-    def write_command(self, command: str, cwd: str, values: Iterable[str], stdin: bytes | None) -> None:
-        """Put down what the next lines will run."""
-        _write(self.directory + "c", "\0".join([command, cwd, *values, ""]).encode(*_TEXT))
-        if stdin is not None:
-            _write(self.directory + "i", stdin)
-
-    def lines(self, status: int, tag: int, job: int, names: Iterable[str], cwd: bool, stdin: bool) -> bytes:
-        """The lines that run the command in `c`. `status` is `$?` before it."""
-        prefix = "".join(f'{name}="${{__sandboxsync[{index}]}}" ' for index, name in enumerate(names, 2))
-        enter, leave = (f"{self._enter}{status}", self._leave) if cwd else ("", "")
-        source = self._stdin if stdin else self._null
+    def prepare(self, request: CommandRequest, cwd: str, values: Iterable[str], status: int, tag: int) -> bytes:
+        """Put a command down; the lines that run it. `status` is `$?` before it. Raises `OSError`."""
+        at = self.directory
+        source = "/dev/null"
+        if request.stdin is not None:
+            source = at + "i"
+            _write(source, request.stdin, os.O_TRUNC)
+        words = [request.command, source, at + "o", at + "e", at + "a", at + "r", str(status), str(tag), cwd]
+        words += request.env.values()
+        words += values
+        _write(at + "c", "\0".join([*words, ""]).encode(*_TEXT), 0)
+        enter, leave = (self._enter, self._leave) if cwd else ("", "")
+        run = "eval"
+        if request.env:
+            # `command`, so that variables set for one command are exported to what it runs.
+            run = "command eval"
+            names = enumerate(request.env, FIRST_VALUE)
+            enter += "&&\\:;" + " ".join(f'{name}="${{__sbx[{index}]}}"' for index, name in names) + " "
+        else:
+            enter += "&&\\:;"
+        # The second line has as many redirections as the command, so that a shell that lacks descriptors for them says
+        # nothing. The traps are not cleared by the file, because a sourced file gets back those that its caller had.
         return (
-            rf"{self._before}{status} {tag}{enter}&&\:;{prefix}{self._eval}{source}"
-            f"{leave}{self._after}{job & 1}{self._clear}"
-        ).encode(*_TEXT)
+            rf'{self._before}{len(words)}{enter}\builtin {run} "$__sbx" <"${{__sbx[1]}}" >"${{__sbx[2]}}" 2>"${{__sbx[3]}}"'
+            "\n"
+            rf'{leave}\builtin . "${{__sbx[4]}}" >"${{__sbx[5]}}" 2<&0 3<&0;\builtin trap - DEBUG ERR RETURN'
+            "\n\n"
+        ).encode()
 
-    def restoring_lines(self, state: str, directory: str, fallback: str) -> bytes:
-        """The lines that make a new shell like the one that wrote a state file."""
-        words = " ".join(map(shlex.quote, (self._scripts + "restore.bash", state, directory, fallback)))
+    def restoring_lines(self, state: bytes, directory: str, fallback: str) -> bytes:
+        """The lines that make a new shell like the one whose state this is."""
+        path = self.directory + "state"
+        _write(path, state, os.O_TRUNC)
+        words = " ".join(map(shlex.quote, (self._scripts + "restore.bash", path, directory, fallback)))
         return (
             f"\\builtin . {words}\n"
-            '\\builtin eval "\\\\builtin set -- ${__sandboxsync[6]}"\n'
+            '\\builtin eval "\\\\builtin set -- ${__sbx[6]}"\n'
             f"\\builtin . {shlex.quote(self._scripts + 'restore-options.bash')}\n"
         ).encode(*_TEXT)
-
-    def state(self, job: int) -> str:
-        """The file that holds the state after a job. Two in turn, so that one can be read while the other is made."""
-        return f"{self.directory}a{job & 1}s"
 
     def open(self, name: str) -> int:
         """The reading end of a FIFO, which does not block. Only a newly opened one shows when this command's writers
         have gone: an older one shows that of the last command's."""
         return os.open(self.directory + name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def open_script(self) -> tuple[int, int]:
-        """Both ends of the FIFO that a shell reads its script from. It ends when nobody holds the writing end."""
-        reading = self.open("j")
-        os.set_blocking(reading, True)
-        return reading, os.open(self.directory + "j", os.O_WRONLY | os.O_CLOEXEC)
+    def open_both(self, name: str) -> tuple[int, int]:
+        """Both ends of a FIFO. It does not end as long as somebody holds the writing end."""
+        reading = self.open(name)
+        return reading, os.open(self.directory + name, os.O_WRONLY | os.O_CLOEXEC)
 
     def send(self, lines: bytes) -> None:
         """Let the shell run lines. Does nothing when no shell is there any more."""
@@ -137,61 +147,94 @@ class Report:
 
 
 class Shell:
-    """A running bash: its pid, a pidfd, and while it has something to say the FIFO of its reports."""
+    """A running bash: its pid, a pidfd, and the reading end of its reports, which the supervisor keeps from ending."""
 
-    def __init__(self, place: Place, pid: int, pidfd: int) -> None:
+    def __init__(self, place: Place, pid: int, pidfd: int, reports: int, state: bytes | None) -> None:
         self.place = place
         self.pid = pid
         self.pidfd = pidfd
-        self.reports: int | None = None
+        self.reports = reports
+        self.state = state
+        """The state after the last command whose state was read; that which it started from before."""
+        self._states_due = 0
         self._heard = b""
+        self._seen = b""
+        self._taking = threading.Lock()
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return not is_readable(self.pidfd)
 
-    def listen(self) -> int:
-        """Open the FIFO of reports for the next command; returns its descriptor."""
-        self.reports = self.place.open("r")
-        return self.reports
-
     def has_report(self) -> bool:
-        """Whether it has said something that was not read."""
-        return self.reports is not None and is_readable(self.reports)
+        """Whether it has begun to report."""
+        return bool(self._heard) or is_readable(self.reports)
 
     def report(self) -> Report | None:
-        """Read what is there; the report once it is complete. Does not block."""
-        assert self.reports is not None
+        """Read what is there; the report once it is complete. Does not block. Raises `ValueError` for nonsense."""
         try:
-            self._heard += os.read(self.reports, 65536)
+            self._heard += os.read(self.reports, _CHUNK)
         except BlockingIOError:
             return None
-        fields = self._heard.split(b"\0")
-        if len(fields) < 4:
+        # Before the first NUL there may be a trace of the report, if the user turned it to standard output.
+        fields = self._heard.split(b"\0", _REPORT_FIELDS)
+        if len(fields) <= _REPORT_FIELDS:
             return None
-        self._heard = b""
-        return Report(int(fields[0]), b"r" in fields[1], os.fsdecode(fields[2]))
+        _, status, attributes, directory, self._heard = fields
+        self._states_due += 1
+        return Report(int(status), b"r" in attributes, os.fsdecode(directory))
+
+    def collect(self) -> None:
+        """Take the states that it has written by now, without waiting, but for one so large that the FIFO holds it up."""
+        if self._states_due:
+            with self._taking:
+                fd = self.place.open("s")
+                try:
+                    self._take_states(fd)
+                finally:
+                    os.close(fd)
+            if self._states_due and len(self._seen) > _LARGE_STATE:
+                self.settle()
 
     def settle(self) -> bool:
-        """Wait until it has written its state out; `False` when it ended or went astray instead."""
-        if self.reports is None:
+        """Wait until the state after the last report has come; `False` when the shell ended or went astray instead."""
+        if not self._states_due:
             return True
-        poll = select.poll()
-        poll.register(self.reports, 0)  # the hang-up alone
-        poll.register(self.pidfd, select.POLLIN)
-        while not (events := poll.poll(_LOOK)):
-            if not self.place.has_unread() and not poll.poll(0):
-                return False
-        os.close(self.reports)
-        self.reports = None
-        return self.pidfd not in dict(events)
+        # Held while waiting, so that the pieces of a state stay in order; bounded, because the shell is writing it.
+        with self._taking:
+            fd = self.place.open("s")
+            try:
+                poll = select.poll()
+                poll.register(fd, select.POLLIN)
+                poll.register(self.pidfd, select.POLLIN)
+                while True:
+                    self._take_states(fd)
+                    if not self._states_due:
+                        return True
+                    events = dict(poll.poll(_LOOK))
+                    if not events.get(fd, 0) & select.POLLIN and (events or not self.place.has_unread()):
+                        return False
+            finally:
+                os.close(fd)
+
+    def _take_states(self, fd: int) -> None:
+        parts = [self._seen]
+        try:
+            while data := os.read(fd, _CHUNK):
+                parts.append(data)
+                if len(data) < _CHUNK:
+                    break
+        except BlockingIOError:
+            pass  # all that is there was read
+        self._seen = b"".join(parts)
+        while self._seen.count(b"\0") >= _STATE_FIELDS:
+            *fields, self._seen = self._seen.split(b"\0", _STATE_FIELDS)
+            self.state = b"\0".join([*fields, b""])
+            self._states_due -= 1
 
     def close(self) -> None:
         """Let go of the descriptors; the process is not touched."""
         os.close(self.pidfd)
-        if self.reports is not None:
-            os.close(self.reports)
-            self.reports = None
+        os.close(self.reports)
 
 
 def is_readable(fd: int) -> bool:
@@ -201,8 +244,9 @@ def is_readable(fd: int) -> bool:
     return any(event & select.POLLIN for _, event in poll.poll(0))
 
 
-def _write(path: str, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+def _write(path: str, data: bytes, flags: int) -> None:
+    """Write to a file. Cutting it before (`os.O_TRUNC`) costs as much as a whole command on some file systems."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     try:
         _write_all(fd, data)
     finally:

@@ -216,7 +216,7 @@ class Supervisor:
     # Requests
 
     def receive(self) -> None:
-        data, ancillary, _, _ = self.channel.recvmsg(65536, socket.CMSG_SPACE(8 * 4), socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, _, _ = self.channel.recvmsg(65536, socket.CMSG_SPACE(16 * 4), socket.MSG_CMSG_CLOEXEC)
         fds = array.array("i")
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

@@ -77,9 +77,7 @@ class HostFileStream:
                 if stat.S_ISDIR(status.st_mode):
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
                 if stat.S_ISFIFO(status.st_mode):
-                    raise FileError(
-                        f"A FIFO cannot be read as a file: {path!r}", errno=errno.ENXIO, filename=path
-                    )
+                    raise FileError(f"A FIFO cannot be read as a file: {path!r}", errno=errno.ENXIO, filename=path)
                 self.size = status.st_size
                 self._file = io.FileIO(fd)
             except BaseException:

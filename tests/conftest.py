@@ -1,0 +1,70 @@
+"""The transports that the tests run on; this is the one list of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sandboxsync import Sandbox, Session
+from sandboxsync.testing import make_transport, skip_unless_able
+from sandboxsync.transports.base import Transport
+
+TRANSPORTS: Mapping[str, str] = {
+    "local": "sandboxsync.LocalTransport()",
+    "local-workspace": "sandboxsync.LocalTransport(workspace={directory!r})",
+}
+"""A name for each kind of transport, and the Python that makes it; `directory` is one that a test may use."""
+
+NEEDED_PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    "LocalTransport": ("bash", "git", "python3", "setsid"),
+}
+"""What must be installed for the tests of a transport."""
+
+
+@pytest.fixture(scope="session")
+def transports() -> Mapping[str, str]:
+    """The list of transports, for the test that none is missing."""
+    return TRANSPORTS
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport_source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The Python that makes the transport, once for each transport."""
+    source = TRANSPORTS[request.param]
+    for name, programs in NEEDED_PROGRAMS.items():
+        missing = [program for program in programs if shutil.which(program) is None]
+        if name in source and missing:
+            message = f"{name} is not tested: {', '.join(missing)} not installed"
+            if os.environ.get("SANDBOXSYNC_REQUIRE_ALL") == "1":
+                pytest.fail(message)
+            pytest.skip(message)
+    directory = tmp_path / "workspace"
+    directory.mkdir()
+    return source.format(directory=str(directory))
+
+
+@pytest.fixture
+def transport(transport_source: str) -> Iterator[Transport]:
+    """A transport that this test alone uses."""
+    with closing(make_transport(transport_source)) as transport:
+        yield transport
+
+
+@pytest.fixture
+def sandbox(request: pytest.FixtureRequest, transport: Transport) -> Iterator[Sandbox]:
+    """A sandbox that nobody has used yet."""
+    skip_unless_able(request, transport)
+    with Sandbox(transport) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def session(sandbox: Sandbox) -> Iterator[Session]:
+    """A session of that sandbox, without env, in the workspace."""
+    with sandbox.session() as session:
+        yield session

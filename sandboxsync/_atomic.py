@@ -42,12 +42,13 @@ class AtomicFile:
         """
         if path.endswith("/"):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        # Asked of the system first, which says so when symlinks go in circles; realpath does not.
+        self._old = _stat(path)
         self._target = os.path.realpath(path)
         self._temporary = ""
         self._fd = -1
         self._direct = False
         try:
-            self._old = _stat(self._target)
             self._open(new_mode)
         except BaseException:
             self.discard()

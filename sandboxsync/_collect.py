@@ -12,7 +12,7 @@ from .transports.base import Exited, Output
 
 if TYPE_CHECKING:
     from ._client import Client
-    from .transports.base import CommandStream
+    from .transports.base import CommandStream, SessionRef
 
 OnOutput: TypeAlias = Callable[[Literal["stdout", "stderr"], str], object]
 
@@ -21,7 +21,7 @@ def collect(
     client: Client,
     stream: CommandStream,
     command: str,
-    session_id: str | None,
+    ref: SessionRef,
     on_output: OnOutput | None,
     max_output: int | None,
     encoding: str,
@@ -63,6 +63,7 @@ def collect(
         if isinstance(exc, _PartialOutput):
             exc._with_output(command, stdout_bytes, stderr_bytes, encoding, errors)
         if isinstance(exc, SandboxError):
+            note_restart(ref, exc)
             client.tell_end(exc)
         raise
     return ExecResult(
@@ -74,10 +75,16 @@ def collect(
         command,
         item.duration,
         stream.started_at,
-        session_id,
+        ref.session_id,
         encoding,
         errors,
     )
+
+
+def note_restart(ref: SessionRef, error: SandboxError) -> None:
+    """After a command in flight was told of a restart, the next call of the same object is not told again (S17)."""
+    if error.code == "SANDBOX_RESTARTED":
+        ref.incarnation = None
 
 
 def _fit(room: dict[str, int], item: Output) -> bytes:

@@ -63,7 +63,7 @@ class CommandVerbs(Bound):
         check_callback(on_output, "on_output")
         request = _request(text, timeout, env, cwd, stdin, max_output, encoding, errors, self._client.command_timeout)
         stream = self._run(request)
-        result = collect(self._client, stream, text, self._ref.session_id, on_output, max_output, encoding, errors)
+        result = collect(self._client, stream, text, self._ref, on_output, max_output, encoding, errors)
         return result.check() if check else result
 
     def exec_stream(
@@ -86,7 +86,7 @@ class CommandVerbs(Bound):
         text = check_command(command)
         request = _request(text, timeout, env, cwd, stdin, max_output, encoding, errors, self._client.command_timeout)
         stream = self._run(request)
-        return ExecStream(self._client, stream, text, self._ref.session_id, max_output, encoding, errors)
+        return ExecStream(self._client, stream, text, self._ref, max_output, encoding, errors)
 
     def _run(self, request: CommandRequest) -> CommandStream:
         ref = self._check()

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ._collect import collect
+from ._collect import collect, note_restart
 from ._decode import decode_error, make_decoder
 from .errors import InvalidRequestError, OutputLimitError, SandboxError, _PartialOutput
 from .models import Completed, ExecEvent, ExecResult, Started, Stderr, Stdout
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ._client import Client
-    from .transports.base import ByteStream, CommandStream
+    from .transports.base import ByteStream, CommandStream, SessionRef
 
 
 class Closing:
@@ -66,14 +66,15 @@ class ExecStream(Closing):
         client: Client,
         stream: CommandStream,
         command: str,
-        session_id: str | None,
+        ref: SessionRef,
         max_output: int | None,
         encoding: str,
         errors: str,
     ) -> None:
         self.command = command
         self.started_at = stream.started_at
-        self.session_id = session_id
+        self.session_id = ref.session_id
+        self._ref = ref
         self._client = client
         self._stream = stream
         self._text = (encoding, errors)
@@ -111,6 +112,7 @@ class ExecStream(Closing):
         try:
             item = self._stream.read()
         except SandboxError as exc:
+            note_restart(self._ref, exc)
             self._finish(self._client.seen(exc))
         except ValueError:
             # The transport's answer to a read after another thread's close.
@@ -185,9 +187,7 @@ class ExecStream(Closing):
         self._next.clear()
         self._next.append(InvalidRequestError("the stream was read to its end by result()"))
         try:
-            return collect(
-                self._client, self._stream, self.command, self.session_id, None, self._max_output, *self._text
-            )
+            return collect(self._client, self._stream, self.command, self._ref, None, self._max_output, *self._text)
         finally:
             self._over = True
 

@@ -34,7 +34,9 @@ def members(chunks: Iterable[bytes]) -> Iterator[tuple[TarInfo, Iterator[bytes]]
     source = _Source(gunzip(chunks))
     with _refusing(source):
         tar = tarfile.TarFile(fileobj=cast("IO[bytes]", source), encoding="utf-8", errors="surrogateescape")
-    while True:
+    # Opening it has read the first header; of an empty archive that is all there is to read.
+    empty = source.tell() == len(_ZEROS) and source.last == _ZEROS
+    while not empty:
         with _refusing(source):
             member = tar.next()
             # It would keep every one.

@@ -91,6 +91,21 @@ def test_errors_carry_the_output_so_far(error: Callable[[str], Exception]) -> No
     assert pickle.loads(pickle.dumps(seen)).stdout_bytes == b"a\xc3"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_s17_a_restart_is_told_once(stream: bool) -> None:
+    """S17: after a command in flight was told of the restart, the next call of the object is not told again."""
+    restarted = SessionTerminatedError("x", code="SANDBOX_RESTARTED")
+    sb, transport = sandbox(out(b"a"), restarted)
+    sb.exec_stream("x").close()
+    transport.refs[0].meet("first life")
+    transport.scripts = [[out(b"a"), restarted]]
+    with pytest.raises(SessionTerminatedError):
+        list(sb.exec_stream("cmd")) if stream else sb.exec("cmd")
+    transport.refs[0].meet("second life")
+    with pytest.raises(SessionTerminatedError):
+        transport.refs[0].meet("third life")
+
+
 def test_keyboard_interrupt_stops_the_command() -> None:
     """T6: KeyboardInterrupt closes the stream, which ends the command, and is raised."""
     sb, transport = sandbox(out(b"a"), KeyboardInterrupt())

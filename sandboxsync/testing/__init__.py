@@ -41,6 +41,8 @@ _TESTS = (
     "_concurrency",
     "_files",
     "_files_paths",
+    "_files_trees",
+    "_files_writes",
     "_offers",
     "_processes",
     "_processes_logs",
@@ -49,6 +51,7 @@ _TESTS = (
     "_sessions_poison",
     "_sessions_shared",
     "_timeouts",
+    "_timeouts_limits",
     "_tools",
 )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from sandboxsync import Process, Sandbox, Session
+from sandboxsync.models import Started
 from sandboxsync.transports.base import Capability, Transport
 
 from ._machine import descendants, mentioning, still_there
@@ -44,8 +45,8 @@ class ConcurrencyRules:
 
     def test_C1_many_threads_with_a_session_each(self, transport_source: str) -> None:
         """No deadlock, no mixed output, within a limit of 1,024 descriptors."""
-        count = self.threads_used
-        assert run_program("many_threads", transport_source, str(count), timeout=150) == count
+        wrong = run_program("many_threads", transport_source, str(self.threads_used), timeout=110)
+        assert not wrong, (len(wrong), wrong[:3])
 
     def test_C1_eight_threads_on_one_session(self, session: Session) -> None:
         """Each gets its own output, and every command ran once."""
@@ -63,7 +64,7 @@ class ConcurrencyRules:
         """Sessions, streams and processes may be made, used and ended in different threads."""
         session = start(lambda: sandbox.create_session("s")).result(20)
         stream = start(lambda: session.exec_stream("echo a; sleep 60")).result(20)
-        assert start(lambda: next(stream)).result(20)
+        assert isinstance(start(lambda: next(stream)).result(20), Started)
         start(stream.close).result(20)
         process = start(lambda: session.start_process("sleep 60")).result(20)
         start(process.kill).result(20)
@@ -146,7 +147,7 @@ class ConcurrencyRules:
             transport_source,
             str(self.sessions_made),
             env={"TMPDIR": str(tmp_path / "tmp")},
-            timeout=300,
+            timeout=110,
         )
         assert report == {"descriptors": 0, "threads": 0, "children": 0, "files": 0}
         assert list((tmp_path / "tmp").iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -137,9 +138,10 @@ class ProcessLogRules:
         process = sandbox.start_process("sleep 60")
         with pytest.raises(InvalidRequestError):
             process.wait_for_port(port)
-        for options in ({"mode": "udp"}, {"status": "ok"}, {"interval": 0}, {"timeout": -1}):
+        wrong: list[dict[str, Any]] = [{"mode": "udp"}, {"status": "ok"}, {"interval": 0}, {"timeout": -1}]
+        for options in wrong:
             with pytest.raises(InvalidRequestError):
-                process.wait_for_port(80, **options)  # type: ignore[arg-type]
+                process.wait_for_port(80, **options)
         process.kill()
 
     def test_P5_waiting_for_a_forgotten_process_raises(self, sandbox: Sandbox) -> None:

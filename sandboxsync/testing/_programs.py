@@ -109,7 +109,6 @@ def state() -> dict[str, str]:
         "switches": (sys.getswitchinterval(), sys.getrecursionlimit(), gc.isenabled()),
         "subreaper": reaper.value,
         "group": (os.getpgrp(), os.getsid(0)),
-        "wakeup": signal.set_wakeup_fd(-1),
     }
     return {name: repr(fact) for name, fact in facts.items()}
 
@@ -121,7 +120,7 @@ def process_wide_state(source: str) -> list[str]:
     seen = []
 
     def use(sandbox: Sandbox) -> None:
-        sandbox.exec("trap '' INT; ulimit -c 0; umask 077; cd /; export A=1", stdin="x")
+        sandbox.exec("trap '' INT; ulimit -c 0; umask 077; mkdir -p d; cd d; export A=1", stdin="x")
         try:
             sandbox.exec("sleep 9", timeout=0.1)
         except CommandTimeoutError:

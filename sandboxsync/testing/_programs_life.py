@@ -21,11 +21,11 @@ from ._machine import descendants, descriptors, still_there
 
 
 @program
-def many_threads(source: str, count: str) -> int:
-    """As many threads, each with a session of its own, under a limit of 1,024 descriptors; how many were right."""
+def many_threads(source: str, count: str) -> list[str]:
+    """As many threads, each with a session of its own, under a limit of 1,024 descriptors; what went wrong."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     barrier = threading.Barrier(int(count))
-    right: list[int] = []
+    wrong: list[str] = []
 
     def work(number: int) -> None:
         barrier.wait(60)
@@ -34,15 +34,21 @@ def many_threads(source: str, count: str) -> int:
                 result = session.exec(f'N=$((N + 1)); echo "$ME {round_} $N"; echo err$ME >&2; sleep 0.01')
                 expected = (f"{number} {round_} {round_ + 1}\n", f"err{number}\n")
                 assert (result.stdout, result.stderr) == expected, result
-        right.append(number)
+
+    def run(number: int) -> None:
+        try:
+            work(number)
+        except Exception as error:
+            wrong.append(repr(error))
 
     with make(source) as transport, Sandbox(transport) as sandbox:
-        threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(int(count))]
+        threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(int(count))]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(120)
-    return len(right)
+            thread.join(100)
+        wrong += [thread.name for thread in threads if thread.is_alive()]
+    return wrong
 
 
 def _left() -> dict[str, int]:

@@ -20,7 +20,7 @@ STATE = {
     "map": ("declare -A D=([k]='v w')", 'echo "${D[k]}"', "v w\n"),
     "function": ('greet() { echo "hi $1"; }', "greet you", "hi you\n"),
     "alias": ("alias greet='echo hi'", "greet you", "hi you\n"),
-    "option": ("set -o noglob", "echo *", "*\n"),
+    "option": ("set -o noglob", "echo /*", "/*\n"),
     "pipefail": ("set -o pipefail", "false | true; echo $?", "1\n"),
     "shopt": ("shopt -s nullglob", "echo a no-such-file-*", "a\n"),
     "umask": ("umask 027", "umask", "0027\n"),

@@ -8,7 +8,9 @@ from ._commands_order import OrderRules
 from ._commands_text import CommandTextRules
 from ._concurrency import ConcurrencyRules
 from ._files import FileRules
-from ._files_paths import PathRules, TreeRules
+from ._files_paths import PathRules
+from ._files_trees import TreeRules
+from ._files_writes import WriteRules
 from ._fixtures import Fixtures
 from ._offers import CapabilityRules
 from ._processes import ProcessRules
@@ -18,6 +20,7 @@ from ._sessions_end import SessionEndRules
 from ._sessions_poison import PoisonRules
 from ._sessions_shared import SharedSessionRules
 from ._timeouts import TimeoutRules
+from ._timeouts_limits import LimitRules
 
 
 class TransportSuite(
@@ -30,9 +33,11 @@ class TransportSuite(
     CommandTextRules,
     OrderRules,
     TimeoutRules,
+    LimitRules,
     ProcessRules,
     ProcessLogRules,
     FileRules,
+    WriteRules,
     PathRules,
     TreeRules,
     ConcurrencyRules,

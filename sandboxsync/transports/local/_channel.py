@@ -28,8 +28,9 @@ class SupervisorGoneError(Exception):
 class Pending:
     """An answer to come."""
 
-    def __init__(self, reply: socket.socket) -> None:
+    def __init__(self, reply: socket.socket, supervisor: Supervisor) -> None:
         self._reply = reply
+        self._supervisor = supervisor
 
     def fileno(self) -> int:
         """To poll: readable when the answer is there."""
@@ -38,7 +39,7 @@ class Pending:
     def result(self, timeout: float | None = None) -> tuple[dict[str, Any], list[int]] | None:
         """The answer and the descriptors that came with it; `None` when `timeout` seconds passed.
 
-        Raises `SupervisorGoneError`.
+        Raises `SupervisorGoneError`, and `SandboxUnavailableError` when the request was lost.
         """
         if timeout is not None:
             poll = select.poll()
@@ -51,6 +52,8 @@ class Pending:
             data, fds = b"", []
         self.close()
         if not data:
+            if self._supervisor.is_there():
+                raise SandboxUnavailableError("the supervisor of the sandbox could not take a request: too many open files")
             raise SupervisorGoneError
         answer: dict[str, Any] = json.loads(data)
         return answer, fds
@@ -121,13 +124,22 @@ class Supervisor:
             except BaseException:
                 ours.close()
                 raise
-        return Pending(ours)
+        return Pending(ours, self)
 
     def answer(self, message: dict[str, object], *fds: int) -> dict[str, Any]:
         """Ask, wait, return the answer; for requests that answer at once."""
         result = self.ask(message, *fds).result()
         assert result is not None  # no timeout was given
         return result[0]
+
+    def is_there(self) -> bool:
+        """Whether it has not ended."""
+        with self._lock:
+            if self._socket is None:
+                return False
+            poll = select.poll()
+            poll.register(self._socket, 0)  # the hang-up alone
+            return not poll.poll(0)
 
     def close(self) -> None:
         """Let it end everything and wait until it is gone. Idempotent."""

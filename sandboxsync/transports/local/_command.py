@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sandboxsync.errors import CommandTimeoutError, SandboxError, SessionDestroyedError, SessionTerminatedError
 from sandboxsync.transports.base import CommandStream, Exited, Output
 from sandboxsync.transports.local._channel import Pending, Supervisor, SupervisorGoneError
-from sandboxsync.transports.local._shell import Report, Shell
+from sandboxsync.transports.local._shell import Report, Shell, is_readable
 
 if TYPE_CHECKING:
     from sandboxsync.transports.local._session import LocalSession
@@ -258,23 +258,31 @@ class SessionCommand(Running):
         session: LocalSession,
         shell: Shell,
         tag: int,
+        armed: bool,
     ) -> None:
         super().__init__(supervisor, pipes, timeout, session.id)
         self._session = session
         self._shell = shell
         self._tag = tag
-        self._armed = False
+        self._armed = armed
         self._state = threading.Lock()
         self._killing = False
         self._ended = False
         self._poll.register(shell.reports, select.POLLIN)
         self._poll.register(shell.pidfd, select.POLLIN)
 
-    def arm(self, seconds: float) -> None:
-        """Have the supervisor end the command when the time is over, whoever reads it or not (T8)."""
-        self._armed = True
-        request: dict[str, object] = {"do": "arm", "pid": self._shell.pid, "tag": self._tag, "seconds": seconds}
-        self._supervisor.tell({**request, "at_once": True}, self._shell.reports)
+    def look(self) -> None:
+        """Take in the end of the command if it has come, so that others get their turn though nobody reads this."""
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            if self._verdict is not None:
+                if is_readable(self._verdict.fileno()):
+                    self._die()
+            elif not self._over and not self._hear() and not self._shell.is_alive():
+                self._told(self._shell.pidfd)
+        finally:
+            self._reading.release()
 
     def kill(self) -> None:
         with self._state:
@@ -316,9 +324,9 @@ class SessionCommand(Running):
     def _hear(self) -> bool:
         """Read what the shell reports; `True` when that was the end of the command."""
         with self._state:
-            if self._killing or self._ended:
+            if self._killing or self._ended or not self._shell.has_report():
                 return False
-            if self._armed and self._shell.has_report():
+            if self._armed:
                 # Before the report is read: afterwards nothing would show the supervisor that the command has ended.
                 self._armed = False
                 with contextlib.suppress(SupervisorGoneError):

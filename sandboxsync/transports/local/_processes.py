@@ -163,7 +163,7 @@ class Processes:
         finally:
             pending.close()
         if result is None:
-            return record.info(_RUNNING)
+            return self.get(process_id)  # it may have ended, and only not have told yet
         if record.request.auto_cleanup:
             self.forget(process_id)
         return record.info(result[0])

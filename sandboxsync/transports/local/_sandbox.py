@@ -127,13 +127,14 @@ class LocalSandbox:
         env: Mapping[str, str],
         cwd: str,
         tag: int,
-        fds: Sequence[int],
+        fds: Sequence[int] = (),
         timeout: float | None = None,
-        keep: Sequence[int] = (),
+        fifos: Sequence[str] = (),
     ) -> tuple[int, int]:
         """Start a bash through the supervisor; returns its pid and a pidfd of it.
 
-        `fds` are its standard ones, null where missing. `keep` are descriptors that stay open as long as it lives.
+        `fds` are its standard ones, null where missing. `fifos` are kept from ending as long as it lives; the first one
+        is its standard input.
         """
         request = {
             "do": "spawn",
@@ -143,10 +144,10 @@ class LocalSandbox:
             "cwd": cwd,
             "tag": tag,
             "timeout": timeout,
-            "standard": len(fds),
+            "fifos": list(fifos),
         }
         try:
-            result = self.supervisor.ask(request, *fds, *keep).result()
+            result = self.supervisor.ask(request, *fds).result()
         except SupervisorGoneError:
             raise self.gone() from None
         assert result is not None  # no timeout was given

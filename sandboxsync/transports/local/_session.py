@@ -13,6 +13,7 @@ from sandboxsync._unset import Timeout, Unset
 from sandboxsync.errors import (
     CommandTimeoutError,
     SandboxError,
+    SandboxUnavailableError,
     SessionDestroyedError,
     SessionError,
     SessionTerminatedError,
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from sandboxsync.transports.local._sandbox import LocalSandbox
 
 __all__ = ["LocalSession"]
+
+_LOOK = 0.1
+"""Seconds between looks whether a command that nobody reads has ended, by those who wait for its session."""
 
 
 class LocalSession:
@@ -49,6 +53,7 @@ class LocalSession:
         self._shell: Shell | None = None
         self._died = False
         self._state: bytes | None = None
+        self._current: SessionCommand | None = None
 
     def has_died(self) -> bool:
         """Whether its shell ended by itself and no other was started."""
@@ -64,10 +69,7 @@ class LocalSession:
         """
         began = time.monotonic()
         timeout = self._limit(request)
-        if not self.turn.acquire(timeout):
-            raise CommandTimeoutError(
-                f"the session was busy for {timeout:g} s; the command was not started", timeout=timeout, started=False
-            )
+        self._wait_for_turn(timeout)
         try:
             shell = self._ready_shell()
             left = None if timeout is None else timeout - (time.monotonic() - began)
@@ -78,12 +80,29 @@ class LocalSession:
                     started=False,
                 )
             return self._start(shell, request, values, timeout, left)
-        except SupervisorGoneError:
+        except BaseException as exc:
             self.turn.release()
-            raise self._sandbox.gone() from None
-        except BaseException:
-            self.turn.release()
+            if isinstance(exc, SupervisorGoneError):
+                raise self._sandbox.gone() from None
+            if isinstance(exc, OSError) and not isinstance(exc, SandboxError):
+                raise SandboxUnavailableError(f"cannot run a command here now: {exc}") from exc
             raise
+
+    def _wait_for_turn(self, timeout: float | None) -> None:
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _LOOK if until is None else min(_LOOK, until - time.monotonic())
+            if self.turn.acquire(left):
+                return
+            if left < _LOOK:
+                raise CommandTimeoutError(
+                    f"the session was busy for {timeout:g} s; the command was not started",
+                    timeout=timeout,
+                    started=False,
+                )
+            current = self._current
+            if current is not None:
+                current.look()
 
     def _limit(self, request: CommandRequest) -> float | None:
         if not isinstance(request.timeout, Unset):
@@ -111,20 +130,27 @@ class LocalSession:
             raise file_error(exc, place.directory) from exc
         pipes: dict[int, StreamName] = {}
         try:
+            if left is not None:
+                self._arm(shell, tag, left)
+            place.send(lines)
+            # The shell waits for us to open these. Not before, to hold few descriptors at a time.
             pipes[place.open("o")] = "stdout"
             pipes[place.open("e")] = "stderr"
-            command = SessionCommand(self._sandbox.supervisor, pipes, timeout, self, shell, tag)
-            if left is not None:
-                if not shell.settle() and shell.is_alive():
-                    raise self.spoilt()
-                command.arm(left)
-            place.send(lines)
+            command = SessionCommand(self._sandbox.supervisor, pipes, timeout, self, shell, tag, left is not None)
         except BaseException:
             for fd in pipes:
                 os.close(fd)
             self.spoilt()
             raise
+        self._current = command
         return command
+
+    def _arm(self, shell: Shell, tag: int, seconds: float) -> None:
+        """Have the supervisor end the command when the time is over, whoever reads it or not (T8)."""
+        if not shell.settle() and shell.is_alive():
+            raise self.spoilt()
+        request: dict[str, object] = {"do": "arm", "pid": shell.pid, "tag": tag, "seconds": seconds, "at_once": True}
+        self._sandbox.supervisor.tell(request, shell.reports)
 
     def set_env(self, changes: Environment, timeout: Timeout) -> None:
         """See `Transport.set_session_env`."""
@@ -180,25 +206,18 @@ class LocalSession:
             directory = sandbox.workspace
         if self._state is None:
             self.directory = directory
-        reports, says = place.open_both("r")
-        script, writes = place.open_both("j")
-        states = place.open_both("s")
-        os.set_blocking(script, True)
+        reports = place.open("r")
         try:
             pid, pidfd = sandbox.spawn(
                 [sandbox.bash, "--norc", "--noprofile", "-O", "expand_aliases"],
                 sandbox.environment(self.env),
                 directory,
                 self._owner << 32,
-                (script,),
-                keep=(writes, says, *states),
+                fifos=place.fifos(),
             )
         except BaseException:
             os.close(reports)
             raise
-        finally:
-            for fd in (script, writes, says, *states):
-                os.close(fd)
         self._died = False
         if self._state is not None:
             place.send(place.restoring_lines(self._state, self.directory, sandbox.workspace))
@@ -209,15 +228,9 @@ class LocalSession:
 
         The state is `None` when no command has ended yet: then what the session is made from holds.
         """
-        if self._shell is not None and self.turn.take():
-            # Nobody runs a command, so what the shell is saying now is the state after the last one.
-            try:
-                shell = self._shell
-                if shell is not None:
-                    shell.settle()
-            finally:
-                self.turn.release()
         shell = self._shell
+        if shell is not None:
+            shell.settle()
         return (self._state if shell is None else shell.state), self.directory
 
     # Ends
@@ -303,6 +316,7 @@ class LocalSession:
             shell.close()
         self.turn = Turn()
         self._state = None
+        self._current = None
         self._status = 0
         self._place = None
         self.directory = self._start_directory

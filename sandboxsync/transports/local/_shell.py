@@ -6,6 +6,7 @@ Files of the directory: `j` the FIFO that the shell reads its script from, `r` t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -24,7 +25,7 @@ __all__ = ["FIRST_VALUE", "Place", "Report", "Shell", "is_readable"]
 FIRST_VALUE = 9
 """Index in the array `__sbx` of the first value of a variable: see `before.bash`."""
 _REPORT_FIELDS = 4
-_STATE_FIELDS = 7
+_STATE_FIELDS = 8
 _LARGE_STATE = 1 << 14
 """Bytes of a state from which it might not fit into a FIFO (64 KiB) beside another."""
 _CHUNK = 1 << 16
@@ -47,8 +48,8 @@ class Place:
         at, enter, leave = map(shlex.quote, (directory, scripts + "enter.bash", scripts + "leave.bash"))
         self._scripts = scripts
         self._before = rf"\builtin . {at}b "
-        self._enter = rf"&&\:;\builtin . {enter}"
-        self._leave = rf'\builtin . {leave} "$?"&&\:;'
+        self._enter = rf"&&((1));\builtin . {enter}"
+        self._leave = rf'\builtin . {leave} "$?"&&((1));'
 
     def prepare(self, request: CommandRequest, cwd: str, values: Iterable[str], status: int, tag: int) -> bytes:
         """Put a command down; the lines that run it. `status` is `$?` before it. Raises `OSError`."""
@@ -67,9 +68,9 @@ class Place:
             # `command`, so that variables set for one command are exported to what it runs.
             run = "command eval"
             names = enumerate(request.env, FIRST_VALUE)
-            enter += "&&\\:;" + " ".join(f'{name}="${{__sbx[{index}]}}"' for index, name in names) + " "
+            enter += "&&((1));" + " ".join(f'{name}="${{__sbx[{index}]}}"' for index, name in names) + " "
         else:
-            enter += "&&\\:;"
+            enter += "&&((1));"
         # The second line has as many redirections as the command, so that a shell that lacks descriptors for them says
         # nothing. The traps are not cleared by the file, because a sourced file gets back those that its caller had.
         return (
@@ -86,7 +87,7 @@ class Place:
         words = " ".join(map(shlex.quote, (self._scripts + "restore.bash", path, directory, fallback)))
         return (
             f"\\builtin . {words}\n"
-            '\\builtin eval "\\\\builtin set -- ${__sbx[6]}"\n'
+            '\\builtin eval "\\\\builtin set -- ${__sbx[7]}"\n'
             f"\\builtin . {shlex.quote(self._scripts + 'restore-options.bash')}\n"
         ).encode(*_TEXT)
 
@@ -95,17 +96,18 @@ class Place:
         have gone: an older one shows that of the last command's."""
         return os.open(self.directory + name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def open_both(self, name: str) -> tuple[int, int]:
-        """Both ends of a FIFO. It does not end as long as somebody holds the writing end."""
-        reading = self.open(name)
-        return reading, os.open(self.directory + name, os.O_WRONLY | os.O_CLOEXEC)
+    def fifos(self) -> list[str]:
+        """The FIFOs that must not end while the shell lives, whoever opens and closes them."""
+        return [self.directory + name for name in "jrs"]
 
     def send(self, lines: bytes) -> None:
-        """Let the shell run lines. Does nothing when no shell is there any more."""
+        """Let the shell run lines. When it has ended nothing comes of it, and who waits for its answer finds that."""
         try:
             fd = os.open(self.directory + "j", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return  # ENXIO: nobody reads; who waits for the shell's answer finds its end
+        except OSError as exc:
+            if exc.errno in (errno.ENXIO, errno.ENOENT):
+                return
+            raise
         try:
             os.set_blocking(fd, True)
             _write_all(fd, lines)
@@ -160,6 +162,7 @@ class Shell:
         self._heard = b""
         self._seen = b""
         self._taking = threading.Lock()
+        self._closed = False
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
@@ -187,6 +190,8 @@ class Shell:
         """Take the states that it has written by now, without waiting, but for one so large that the FIFO holds it up."""
         if self._states_due:
             with self._taking:
+                if self._closed:
+                    return
                 fd = self.place.open("s")
                 try:
                     self._take_states(fd)
@@ -201,6 +206,8 @@ class Shell:
             return True
         # Held while waiting, so that the pieces of a state stay in order; bounded, because the shell is writing it.
         with self._taking:
+            if self._closed:
+                return False
             fd = self.place.open("s")
             try:
                 poll = select.poll()
@@ -233,8 +240,10 @@ class Shell:
 
     def close(self) -> None:
         """Let go of the descriptors; the process is not touched."""
-        os.close(self.pidfd)
-        os.close(self.reports)
+        with self._taking:
+            self._closed = True
+            os.close(self.pidfd)
+            os.close(self.reports)
 
 
 def is_readable(fd: int) -> bool:

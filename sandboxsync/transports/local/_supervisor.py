@@ -32,6 +32,8 @@ CHANNEL, PARENT = 3, 4
 PR_SET_CHILD_SUBREAPER = 36
 RLIMIT_LOCKS = 10
 GRACE = 2.0
+soft_descriptors = 1024
+"""The limit on open descriptors that programs get: the one this process was started with."""
 UNKILLABLE = 5.0
 """Seconds after SIGKILL after which a process that is still there (in a system call that cannot end) is given up."""
 
@@ -216,7 +218,7 @@ class Supervisor:
     # Requests
 
     def receive(self) -> None:
-        data, ancillary, _, _ = self.channel.recvmsg(65536, socket.CMSG_SPACE(16 * 4), socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, flags, _ = self.channel.recvmsg(65536, socket.CMSG_SPACE(16 * 4), socket.MSG_CMSG_CLOEXEC)
         fds = array.array("i")
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -225,6 +227,11 @@ class Supervisor:
             self.stop()
             return
         held = list(fds)
+        if flags & socket.MSG_CTRUNC:
+            # No descriptors left to receive with: the asker sees the end of its answer, and that this still runs.
+            for fd in held:
+                os.close(fd)
+            return
         if data == b"@":
             with open(held.pop(), "rb") as file:
                 file.seek(0)
@@ -242,29 +249,33 @@ class Supervisor:
         env: dict[str, str],
         cwd: str,
         tag: int,
-        standard: int,
+        fifos: list[str],
         timeout: float | None = None,
     ) -> None:
         """Start a program; answers its pid and a pidfd.
 
-        The first `standard` descriptors are its standard ones, missing ones null; the rest stay open while it lives.
+        The descriptors are its standard ones, missing ones null. `fifos` are held open while it lives; the first one is
+        its standard input.
         """
         answer: dict[str, object]
+        opened: list[int] = []
+        held: list[int] = []
+        pidfd: list[int] = []
         try:
+            held += [os.open(fifo, os.O_RDWR | os.O_CLOEXEC) for fifo in fifos]
+            opened += [os.open(fifo, os.O_RDONLY | os.O_CLOEXEC) for fifo in fifos[:1]]
             directory = os.open(os.fsencode(cwd), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as exc:
-            answer = {"errno": exc.errno}
-            pidfd = []
-            standard = len(fds)
-        else:
-            pid = fork_program(program, argv, env, directory, fds[:standard], tag)
-            os.close(directory)
-            self.children[pid] = Child(pid, tag, fds[standard:])
+            opened.append(directory)
+            pid = fork_program(program, argv, env, directory, fds or opened[:-1], tag)
+            self.children[pid] = Child(pid, tag, held)
+            held = []
             if timeout is not None:
                 self.do_arm(None, [], pid, tag, timeout, at_once=False)
             answer = {"pid": pid}
-            pidfd = [os.pidfd_open(pid)]
-        for fd in fds[:standard]:
+            pidfd.append(os.pidfd_open(pid))
+        except OSError as exc:
+            answer = {"errno": exc.errno}
+        for fd in (*fds, *opened, *held):
             os.close(fd)
         with reply:
             send(reply, answer, pidfd)
@@ -478,6 +489,7 @@ def fork_program(
     try:
         os.setsid()
         os.fchdir(directory)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft_descriptors, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         resource.setrlimit(RLIMIT_LOCKS, (tag, resource.getrlimit(RLIMIT_LOCKS)[1]))
         null = os.open("/dev/null", os.O_RDWR)
         for number in range(3):
@@ -528,6 +540,9 @@ def main() -> None:
     os.closerange(5, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 16))
     for fd in (CHANNEL, PARENT):
         os.set_inheritable(fd, False)
+    global soft_descriptors
+    soft_descriptors, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
     os.mkdir(root, 0o700)

@@ -11,6 +11,7 @@
 {
   \builtin printf '%s\0' "$BASHOPTS" "$SHELLOPTS"
   \builtin declare -f
+  \builtin printf '\0'
   \builtin declare -F
   \builtin printf '\0'
   \builtin declare -p

@@ -1,10 +1,15 @@
 # shellcheck shell=bash
-# Sourced last in a shell that replaces a killed one: the options of `set` as they were.
+# Sourced last in a shell that replaces a killed one: the options of `shopt` and `set` as they were. Some of them change
+# how a shell goes on (errexit, nounset …), so nothing comes after them.
+IFS=: \builtin read -r -a __sbx_set <<<"$BASHOPTS"
+\builtin shopt -u "${__sbx_set[@]}"
+IFS=: \builtin read -r -a __sbx_set <<<"${__sbx[0]}"
+\builtin shopt -s "${__sbx_set[@]}"
 for __sbx_option in braceexpand hashall interactive-comments; do
   \builtin set +o "$__sbx_option"
 done
-IFS=: \builtin read -r -a __sbx <<<"${__sbx[1]}"
-for __sbx_option in "${__sbx[@]}"; do
+IFS=: \builtin read -r -a __sbx_set <<<"${__sbx[1]}"
+for __sbx_option in "${__sbx_set[@]}"; do
   \builtin set -o "$__sbx_option"
 done
-\builtin unset -v __sbx __sbx_option
+\builtin unset -v __sbx __sbx_set __sbx_option

@@ -1,17 +1,20 @@
 # shellcheck shell=bash
 # Sourced first in a shell that replaces a killed one: restore.bash STATE DIRECTORY FALLBACK
 #
-# Functions before aliases, or their bodies would be expanded again; options that change how a shell goes on (errexit,
-# nounset …) only at the very end, by restore-options.bash. Read-only variables of bash itself refuse, which is right.
+# Variables come first, while no function or alias of the user can get in between; functions after them without expanding
+# aliases, or their bodies would be expanded again. Read-only variables of bash itself refuse, which is right.
 \builtin mapfile -d '' -t __sbx <"$1"
-\builtin shopt -u $(IFS=:; \builtin printf '%s ' $BASHOPTS)
-\builtin shopt -s $(IFS=:; \builtin printf '%s ' ${__sbx[0]})
-\builtin eval "${__sbx[2]}"
-\builtin eval "${__sbx[3]}"
 \builtin eval "${__sbx[4]}"
-\builtin eval "${__sbx[5]}"
-\builtin trap - DEBUG ERR RETURN
 __sbx_oldpwd=${OLDPWD-}
 \builtin cd -- "$2" || \builtin cd -- "$3"
 OLDPWD=$__sbx_oldpwd
-\builtin unset -v __sbx_oldpwd
+\builtin shopt -u expand_aliases
+\builtin eval "${__sbx[5]}"
+\builtin eval "${__sbx[6]}"
+\builtin trap - DEBUG ERR RETURN
+\builtin shopt -s extglob
+\builtin eval "${__sbx[2]}"
+while IFS=' ' \builtin read -r __sbx_declare __sbx_flags __sbx_name; do
+  \builtin declare "$__sbx_flags" "$__sbx_name" >/dev/null
+done <<<"${__sbx[3]}"
+\builtin unset -v __sbx_oldpwd __sbx_declare __sbx_flags __sbx_name

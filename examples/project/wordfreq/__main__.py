@@ -1,0 +1,7 @@
+"""Report the words of standard input."""
+
+import sys
+
+from wordfreq import report
+
+print(report(sys.stdin.read()))

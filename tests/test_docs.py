@@ -1,0 +1,204 @@
+"""The examples of the README and of the documentation, as they are printed there."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from sandboxsync import LocalTransport, Sandbox, SandboxError, errors
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("**/*.md"))]
+FENCE = re.compile(r"^( *)(`{3,})([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
+
+
+@attrs.frozen
+class Block:
+    """A fenced block: the words after the fence, its text, the line that it begins in, and what comes after it."""
+
+    info: str
+    text: str
+    line: int
+    expected: str | None = None
+
+    @property
+    def language(self) -> str:
+        """The first word."""
+        return self.info.partition(" ")[0]
+
+    @property
+    def file(self) -> str | None:
+        """The name under which the block is saved, in place of being run: ``python file=NAME``."""
+        match = re.fullmatch(r"python file=(\S+)", self.info)
+        return match[1] if match else None
+
+    @property
+    def unrun(self) -> str | None:
+        """Why the block is not run: ``python no-run: REASON``."""
+        match = re.fullmatch(r"python no-run: *(\S.*)", self.info)
+        return match[1] if match else None
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """The blocks of a page; a ``text`` block right after a ``python`` one is what that prints."""
+    text = page.read_text(encoding="utf-8")
+    blocks: list[Block] = []
+    end = -1
+    for match in FENCE.finditer(text):
+        indent = match[1]
+        body = "".join(line.removeprefix(indent) for line in match[4].splitlines(keepends=True))
+        info = match[3].strip()
+        if info == "text" and blocks and blocks[-1].info == "python" and not text[end : match.start()].strip():
+            blocks[-1] = attrs.evolve(blocks[-1], expected=body)
+        else:
+            blocks.append(Block(info, body, text.count("\n", 0, match.start()) + 2))
+        end = match.end()
+    return blocks
+
+
+def with_python(pages: list[Path]) -> list[Path]:
+    """The pages that have something to run."""
+    return [page for page in pages if any(block.language == "python" for block in blocks_of(page))]
+
+
+def shows(expected: str, printed: str) -> bool:
+    """Whether a page shows what was printed: blank lines do not count, and `...` stands for anything."""
+    want, got = ("".join(f"{line}\n" for line in text.splitlines() if line.strip()) for text in (expected, printed))
+    return doctest.OutputChecker().check_output(want, got, doctest.ELLIPSIS)
+
+
+def name_of(page: Path) -> str:
+    """The page as it is named in the checkout."""
+    return page.relative_to(CHECKOUT).as_posix()
+
+
+@pytest.fixture
+def namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What the blocks of a page share; the files that they save can be imported, and what they made is ended."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("SANDBOX_URL", "SANDBOX_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    known = set(sys.modules)
+    values: dict[str, Any] = {"__name__": "__docs__"}
+    yield values
+    for value in values.values():
+        if isinstance(value, (LocalTransport, Sandbox)):
+            value.close()
+            if isinstance(value, Sandbox):
+                value.transport.close()
+    for name in set(sys.modules) - known:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", with_python(PAGES), ids=name_of)
+def test_examples(page: Path, namespace: dict[str, Any]) -> None:
+    """Each Python block runs after those before it on its page, and prints what the text block after it says."""
+    for block in blocks_of(page):
+        if block.language != "python" or block.unrun:
+            continue
+        if block.file:
+            Path(block.file).write_text(block.text, encoding="utf-8")
+            continue
+        assert block.info == "python", f"{name_of(page)}:{block.line}: what does {block.info!r} mean?"
+        # With the line numbers of the page in tracebacks.
+        code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, namespace)
+        if block.expected is not None:
+            same = shows(block.expected, printed.getvalue())
+            assert same, f"{name_of(page)}:{block.line} prints\n{printed.getvalue()}in place of\n{block.expected}"
+
+
+def test_blocks_that_are_not_run_are_few() -> None:
+    """Nearly all examples are proved."""
+    blocks = [block for page in PAGES for block in blocks_of(page) if block.language == "python"]
+    assert blocks
+    assert len([block for block in blocks if block.unrun]) <= len(blocks) // 10
+
+
+def test_the_quickstart_runs_from_anywhere(tmp_path: Path) -> None:
+    """`examples/quickstart.py` builds and tests its project, from any directory, and ends with exit code 0."""
+    program = CHECKOUT / "examples" / "quickstart.py"
+    result = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+    summary = result.stdout.split("\n\n")[-1]
+    assert "wordfreq-1.4.2.pyz" in summary
+    assert "TESTED=yes in tests" in summary
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_commands_of_the_readme_are_those_of_ci() -> None:
+    """`.ci/run` runs what the README says: the quickstart, then tox."""
+    commands = [block.text for block in blocks_of(CHECKOUT / "README.md") if block.info == "console"]
+    assert commands == ["$ pip install . && python examples/quickstart.py\n", "$ tox\n"]
+    script = (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8")
+    install = script.index("pip install --quiet . && python examples/quickstart.py\n")
+    assert re.search(r'/bin/tox" run\b', script[install:])
+
+
+def test_every_page_can_be_found() -> None:
+    """Links between the pages, the README and other files lead somewhere, and each page is in the table of contents."""
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{name_of(page)} links to {target}"
+    index = (CHECKOUT / "docs" / "index.md").read_text(encoding="utf-8")
+    for page in PAGES[1:]:
+        name = page.relative_to(CHECKOUT / "docs").with_suffix("").as_posix()
+        assert name == "index" or re.search(rf"^{re.escape(name)}$", index, re.MULTILINE), f"{name} is in no toctree"
+
+
+def test_the_tree_of_errors_is_the_real_one() -> None:
+    """`docs/errors.md` draws each exception once, below its base and with the builtin that it also is."""
+    (tree,) = (block.text for block in blocks_of(CHECKOUT / "docs" / "errors.md") if "└──" in block.text)
+    above: list[type] = []
+    drawn = []
+    for line in tree.splitlines():
+        match = re.match(r"([│ ├└─]*)(\w+)(?: \((\w+)\))?(?: (\[P\]))?", line)
+        assert match, line
+        depth, cls = len(match[1]) // 4, getattr(errors, match[2])
+        del above[depth:]
+        bases = [base for base in cls.__mro__ if base.__module__ == "builtins" and base not in SandboxError.__mro__]
+        builtin = next(iter(bases), None)
+        inherited = above and builtin is not None and issubclass(above[-1], builtin)
+        assert (not above and cls is SandboxError) or above[-1] in cls.__bases__, line
+        assert match[3] == (None if builtin is None or inherited else builtin.__name__), line
+        assert bool(match[4]) == issubclass(cls, errors._PartialOutput), line
+        above.append(cls)
+        drawn.append(match[2])
+    public = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, SandboxError)]
+    assert sorted(drawn) == sorted(name for name in public if not name.startswith("_"))
+
+
+WORKED = CHECKOUT / "docs" / "writing-a-transport.md"
+
+
+def test_the_worked_transport_passes_the_suite(tmp_path: Path) -> None:
+    """The files of `docs/writing-a-transport.md` are whole: the suite runs on them. Some groups of it stand for all."""
+    for block in blocks_of(WORKED):
+        if block.file:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+    arguments = ["-q", "-p", "no:cacheprovider", "-k", "S4_ or S17_ or F3_ or capabilit"]
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments, "test_audit_transport.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "passed" in result.stdout

@@ -65,8 +65,9 @@ def _transport(url: object) -> Transport:
         raise ConfigurationError(f"a sandbox URL must be str, not {type(url).__name__}")
     scheme, colon, rest = url.partition(":")
     if not colon:
-        raise ConfigurationError(f"not a sandbox URL: {url!r} (this version has 'local:')")
-    if scheme != "local":
+        # Not shown: who mixes up the arguments passes an API key here.
+        raise ConfigurationError("a sandbox URL begins with a scheme; this version has only 'local:'")
+    if scheme.lower() != "local":
         raise ConfigurationError(f"no transport for {scheme + ':'!r}; this version has only 'local:'")
     return _local(url, rest)
 

@@ -92,7 +92,7 @@ def parse(repo_url: str, token: str | None) -> Source:
     authority, path = re.fullmatch(r"([^/?#]*)(.*)", repo_url[match.end() :]).groups()  # type: ignore[union-attr]
     userinfo, _, host = authority.rpartition("@")
     bare = f"{scheme}://{host}{path}"
-    if redact(bare) != bare:
+    if redact(bare) != bare or (host.endswith(":") and "@" in path):
         # Not shown: it cannot be told which part is secret.
         raise InvalidRequestError("the credentials in repo_url must be percent-encoded, and before its host")
     user, has_password, password = userinfo.partition(":")

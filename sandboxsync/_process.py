@@ -209,7 +209,9 @@ class ProcessLogStream(Closing):
     def __init__(self, client: Client, process_id: str) -> None:
         self.process_id = process_id
         self._client = client
-        self._stream: LogStream = client.call(client.transport.follow_logs, client.sandbox_id, process_id)
+        self._stream: LogStream = client.call(
+            client.transport.follow_logs, client.sandbox_id, process_id, True
+        )
         self._decoders = {name: make_decoder("utf-8", "replace") for name in ("stdout", "stderr")}
         self._next: deque[LogEvent] = deque()
         self._ended = self._closed = self._over = False
@@ -269,7 +271,7 @@ def read_logs(client: Client, process_id: str) -> ProcessLogs:
     pieces: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
 
     def read() -> None:
-        stream = client.transport.follow_logs(client.sandbox_id, process_id)
+        stream = client.transport.follow_logs(client.sandbox_id, process_id, False)
         try:
             while not isinstance(item := stream.read(0), Exited) and item is not None:
                 pieces[item.stream].append(item.data)

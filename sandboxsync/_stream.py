@@ -39,7 +39,11 @@ class Closing:
     def __del__(self) -> None:
         if not self._over:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
-            self.close()
+            self._drop()
+
+    def _drop(self) -> None:
+        """Give up what is held, called by the garbage collector."""
+        self.close()
 
 
 class ExecStream(Closing):
@@ -174,6 +178,9 @@ class ExecStream(Closing):
     def _stop(self) -> None:
         self._over = True
         self._stream.close()
+
+    def _drop(self) -> None:
+        self._stream.abandon()
 
     def result(self) -> ExecResult:
         """Read the command to its end and return its result, as ``exec`` does. Blocks.

@@ -138,7 +138,7 @@ def for_log(client: Client, process_id: str, matches: Matcher, timeout: float | 
     search = LogSearch(process_id, matches)
 
     def follow() -> LogMatch | Exited | None:
-        stream = client.transport.follow_logs(client.sandbox_id, process_id)
+        stream = client.transport.follow_logs(client.sandbox_id, process_id, True)
         try:
             return search.run(stream, deadline)
         finally:
@@ -211,7 +211,7 @@ def _log_tail(client: Client, process_id: str) -> ProcessLogs:
     search = LogSearch(process_id, lambda line: None)
 
     def read() -> None:
-        stream = client.transport.follow_logs(client.sandbox_id, process_id)
+        stream = client.transport.follow_logs(client.sandbox_id, process_id, False)
         try:
             search.run(stream, Deadline(0))
         finally:

@@ -70,6 +70,9 @@ class StubStream(CommandStream):
     def close(self) -> None:
         self.closes += 1
 
+    def abandon(self) -> None:
+        self.closes += 1
+
 
 class StubLogs(LogStream):
     """Hands out a list of items; ``None`` is a moment in which nothing comes."""
@@ -230,7 +233,7 @@ class StubTransport(Transport):
         self._note("forget_process", sandbox_id, process_id)
         return self.processes.pop(process_id, None) is not None
 
-    def follow_logs(self, sandbox_id: str, process_id: str) -> LogStream:
+    def follow_logs(self, sandbox_id: str, process_id: str, live: bool) -> LogStream:
         self._note("follow_logs", sandbox_id, process_id)
         self.logs.append(StubLogs(self.log_items))
         return self.logs[-1]

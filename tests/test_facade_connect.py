@@ -41,6 +41,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recorder]]:
     ("url", "workspace", "options"),
     [
         ("local:", None, {}),
+        ("LOCAL:", None, {}),
         ("local:/srv/w", "/srv/w", {}),
         ("local:///srv/w", "/srv/w", {}),
         ("local:/a%20b%3Fc", "/a b?c", {}),
@@ -91,6 +92,9 @@ def test_refusals_say_what_there_is(made: Any) -> None:
     """The message names what this version has, and no credential of the URL."""
     with pytest.raises(ConfigurationError, match="this version has only 'local:'") as caught:
         connect("https://user:hunter2@host")
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="scheme") as caught:
+        connect("hunter2")
     assert "hunter2" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="only 'none'"):
         connect("local:?isolation=bwrap")

@@ -170,6 +170,14 @@ class CommandStream(Protocol):
     def close(self) -> None:
         """`kill`, throw unread output away, and give the session's turn to the next. Idempotent, raises nothing."""
 
+    @abstractmethod
+    def abandon(self) -> None:
+        """Have the command end soon, as `kill` does, because its stream was dropped without `close`.
+
+        Called by the garbage collector, so in any thread at any moment: it neither waits nor takes a lock that its own
+        thread may hold. The session is usable by the next call.
+        """
+
 
 class LogStream(Protocol):
     """The output of a background process from its first byte on. One thread reads, any may close."""
@@ -336,8 +344,10 @@ class Transport(Protocol):
         """Drop the record and logs of a process that has ended; `False` when it runs or is unknown."""
 
     @abstractmethod
-    def follow_logs(self, sandbox_id: str, process_id: str) -> LogStream:
-        """The process's output from the start, then live. Raises `ProcessNotFoundError`."""
+    def follow_logs(self, sandbox_id: str, process_id: str, live: bool) -> LogStream:
+        """The process's output from its start; then, if `live`, what it writes until it ends. Without, `read` returns
+        `None` after what there was at the time of this call, and after that too. Raises `ProcessNotFoundError`.
+        """
 
     @abstractmethod
     def probe_port(self, sandbox_id: str, port: int, path: str | None, timeout: float) -> int | None:

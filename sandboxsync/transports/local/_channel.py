@@ -71,7 +71,8 @@ class Supervisor:
 
         Raises `SandboxUnavailableError` with what it said when it cannot start.
         """
-        self._lock = threading.Lock()
+        # Re-entrant: a stream that is dropped may be collected, and end its command, in the middle of anything.
+        self._lock = threading.RLock()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket: socket.socket | None = ours
         parent = os.pidfd_open(os.getpid())

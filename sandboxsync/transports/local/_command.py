@@ -89,6 +89,9 @@ class Running(CommandStream, ABC):
     def kill(self) -> None: ...
 
     @abstractmethod
+    def abandon(self) -> None: ...
+
+    @abstractmethod
     def _told(self, fd: int) -> None:
         """Something that is not output is ready to be read."""
 
@@ -187,6 +190,8 @@ class Running(CommandStream, ABC):
             return CommandTimeoutError(f"the command was stopped after {self._timeout:g} s", timeout=self._timeout)
         if reason == "killed":
             return Exited(128 + signal.SIGTERM, self._duration())
+        if reason == "destroyed":
+            return self._restarted()
         if reason == "deleted":
             return SessionDestroyedError(
                 f"session {self._session_id!r} was deleted while the command ran", session_id=self._session_id
@@ -229,6 +234,18 @@ class SingleCommand(Running):
         except SupervisorGoneError:
             return
 
+    def abandon(self) -> None:
+        if not self._over:
+            end = {"do": "end", "low": self._tag, "high": self._tag, "reason": "killed", "number": signal.SIGTERM}
+            with contextlib.suppress(SupervisorGoneError):
+                self._supervisor.tell(end)
+                self._supervisor.tell({"do": "forget", "pid": self._pid})
+            for fd in self._pipes:
+                os.close(fd)
+            self._over = True
+            if self._verdict is not None:
+                self._verdict.close()
+
     def _told(self, fd: int) -> None:
         try:
             verdict = self._take_verdict()
@@ -268,8 +285,17 @@ class SessionCommand(Running):
         self._state = threading.Lock()
         self._killing = False
         self._ended = False
+        self.abandoned = False
         self._poll.register(shell.reports, select.POLLIN)
         self._poll.register(shell.pidfd, select.POLLIN)
+
+    def abandon(self) -> None:
+        # The supervisor ends the command, unless it has ended. Who wants the session next does the rest.
+        self.abandoned = True
+        if not self._over:
+            end = {"do": "end", "low": self._tag, "high": self._tag, "reason": "killed", "number": signal.SIGTERM}
+            with contextlib.suppress(SupervisorGoneError):
+                self._supervisor.tell({**end, "at_once": self._shell.pid}, self._shell.reports)
 
     def look(self) -> None:
         """Take in the end of the command if it has come, so that others get their turn though nobody reads this."""

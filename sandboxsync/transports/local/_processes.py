@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -197,12 +198,12 @@ class Processes:
         os.rmdir(record.logs)
         return True
 
-    def follow(self, process_id: str) -> LogStream:
+    def follow(self, process_id: str, live: bool) -> LogStream:
         """See `Transport.follow_logs`."""
         record = self._record(process_id)
         pending = self._ask(record)
         try:
-            return _LocalLog(record, pending)
+            return _LocalLog(record, pending, live)
         except FileNotFoundError:
             pending.close()
             raise _unknown(process_id) from None
@@ -260,38 +261,52 @@ def _unknown(process_id: str) -> ProcessNotFoundError:
 
 
 class _LocalLog(LogStream):
-    """Follows the two log files until the process has ended and both were read to their ends."""
+    """Reads the two log files, up to what they hold now or until the process has ended and they hold no more."""
 
-    def __init__(self, record: _Record, pending: Pending) -> None:
+    def __init__(self, record: _Record, pending: Pending, live: bool) -> None:
         self._record = record
         self._pending = pending
+        self._live = live
         self._verdict: dict[str, Any] | None = None
         self._over = False
+        self._reading = threading.Lock()
+        self._files: list[_File] = []
         names: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
-        self._files = [(name, open(record.logs + name, "rb", buffering=0)) for name in names]
+        for name in names:
+            fd = os.open(record.logs + name, os.O_RDONLY | os.O_CLOEXEC)
+            self._files.append(_File(name, fd, None if live else os.fstat(fd).st_size))
         self._poll = select.poll()
         self._poll.register(pending, select.POLLIN)
 
     def read(self, timeout: float | None = None) -> Output | Exited | None:
-        import time
+        with self._reading:
+            try:
+                return self._read(timeout)
+            finally:
+                if self._over:
+                    self._let_go()
 
+    def _read(self, timeout: float | None) -> Output | Exited | None:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._over:
                 raise ValueError("this log has ended or was closed")
-            ended = self._verdict is not None
-            for index, (name, file) in enumerate(self._files):
-                data = file.read(_CHUNK)
+            # Looked at before the files: what was written before the end is in them then.
+            if self._verdict is None and self._live and self._poll.poll(0):
+                self._verdict = self._take_verdict()
+            for file in self._files:
+                data = file.read()
                 if data:
-                    self._files.append(self._files.pop(index))
-                    return Output(name, data)
-            if ended:
+                    self._files.reverse()  # so that none keeps the other from being read
+                    return Output(file.name, data)
+            if not self._live:
+                return None
+            if self._verdict is not None:
                 return self._end()
             left = _LOOK if until is None else min(_LOOK, (until - time.monotonic()) * 1000)
             if left <= 0:
                 return None
-            if self._poll.poll(left):
-                self._verdict = self._take_verdict()
+            self._poll.poll(left)
 
     def _take_verdict(self) -> dict[str, Any]:
         try:
@@ -304,12 +319,35 @@ class _LocalLog(LogStream):
     def _end(self) -> Exited:
         assert self._verdict is not None
         info = self._record.info(self._verdict)
-        self.close()
-        assert info.exit_code is not None and info.end_time is not None
+        self._over = True
+        assert info.exit_code is not None
+        assert info.end_time is not None
         return Exited(info.exit_code, (info.end_time - info.start_time).total_seconds())
 
     def close(self) -> None:
         self._over = True
+        # A reader in another thread looks at this within 20 ms, and lets go itself of what it is using.
+        if self._reading.acquire(blocking=False):
+            self._let_go()
+            self._reading.release()
+
+    def _let_go(self) -> None:
         self._pending.close()
-        for _, file in self._files:
-            file.close()
+        for file in self._files:
+            os.close(file.fd)
+        self._files = []
+
+
+@attrs.define
+class _File:
+    """A log file being read, at most `left` bytes more of it."""
+
+    name: Literal["stdout", "stderr"]
+    fd: int
+    left: int | None
+
+    def read(self) -> bytes:
+        data = os.read(self.fd, _CHUNK if self.left is None else min(_CHUNK, self.left))
+        if self.left is not None:
+            self.left -= len(data)
+        return data

@@ -90,6 +90,8 @@ class LocalSession:
 
     def _wait_for_turn(self, timeout: float | None) -> None:
         until = None if timeout is None else time.monotonic() + timeout
+        if self._current is not None and self._current.abandoned:
+            self._current.close()
         while True:
             left = _LOOK if until is None else min(_LOOK, until - time.monotonic())
             if self.turn.acquire(left):

@@ -23,7 +23,7 @@ from sandboxsync.transports.base import CommandRequest
 __all__ = ["FIRST_VALUE", "Place", "Report", "Shell", "is_readable"]
 
 FIRST_VALUE = 9
-"""Index in the array `__sbx` of the first value of a variable: see `before.bash`."""
+"""Index in the array `__sbx` of what comes after the fixed texts: see `before.bash`."""
 _REPORT_FIELDS = 4
 _STATE_FIELDS = 8
 _LARGE_STATE = 1 << 14
@@ -59,22 +59,15 @@ class Place:
             source = at + "i"
             _write(source, request.stdin, os.O_TRUNC)
         words = [request.command, source, at + "o", at + "e", at + "a", at + "r", str(status), str(tag), cwd]
-        words += request.env.values()
+        for name, value in request.env.items():
+            words += name, value
         words += values
         _write(at + "c", "\0".join([*words, ""]).encode(*_TEXT), 0)
-        enter, leave = (self._enter, self._leave) if cwd else ("", "")
-        run = "eval"
-        if request.env:
-            # `command`, so that variables set for one command are exported to what it runs.
-            run = "command eval"
-            names = enumerate(request.env, FIRST_VALUE)
-            enter += "&&((1));" + " ".join(f'{name}="${{__sbx[{index}]}}"' for index, name in names) + " "
-        else:
-            enter += "&&((1));"
+        enter, leave = (self._enter, self._leave) if cwd or request.env else ("", "")
         # The second line has as many redirections as the command, so that a shell that lacks descriptors for them says
         # nothing. The traps are not cleared by the file, because a sourced file gets back those that its caller had.
         return (
-            rf'{self._before}{len(words)}{enter}\builtin {run} "$__sbx" <"${{__sbx[1]}}" >"${{__sbx[2]}}" 2>"${{__sbx[3]}}"'
+            rf'{self._before}{len(words)}{enter}&&((1));\builtin eval "$__sbx" <"${{__sbx[1]}}" >"${{__sbx[2]}}" 2>"${{__sbx[3]}}"'
             "\n"
             rf'{leave}\builtin . "${{__sbx[4]}}" >"${{__sbx[5]}}" 2<&0 3<&0;\builtin trap - DEBUG ERR RETURN'
             "\n\n"
@@ -184,7 +177,7 @@ class Shell:
             return None
         _, status, attributes, directory, self._heard = fields
         self._states_due += 1
-        return Report(int(status), b"r" in attributes, os.fsdecode(directory))
+        return Report(int(status), bool(attributes.translate(None, b"ax")), os.fsdecode(directory))
 
     def collect(self) -> None:
         """Take the states that it has written by now, without waiting, but for one so large that the FIFO holds it up."""

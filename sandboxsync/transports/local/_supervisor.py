@@ -90,7 +90,7 @@ def send_signal(pid: int, number: int) -> None:
 
 
 class Child:
-    """A process started here, kept until the client has no more questions about it."""
+    """A process started here, kept until it has ended and the client has no more questions about it."""
 
     def __init__(self, pid: int, tag: int, held: list[int]) -> None:
         self.held = held
@@ -103,6 +103,7 @@ class Child:
         self.signal: int | None = None
         self.ending: Ending | None = None
         self.waiting: list[socket.socket] = []
+        self.forgotten = False
 
     def verdict(self) -> dict[str, object]:
         return {
@@ -343,8 +344,9 @@ class Supervisor:
 
     def do_forget(self, reply: None, fds: list[int], pid: int) -> None:
         child = self.children.get(pid)
-        if child is not None and child.exit_code is not None:
-            del self.children[pid]
+        if child is not None:
+            child.forgotten = True
+            self.tell(child)
 
     def do_drain(self, reply: None, fds: list[int]) -> None:
         """Read pipes to nowhere until their writers are gone, so that a background job never blocks on them (E4)."""
@@ -422,6 +424,8 @@ class Supervisor:
                 with reply:
                     send(reply, child.verdict())
             child.waiting.clear()
+            if child.forgotten:
+                self.children.pop(child.pid, None)
 
     def begin_ending(
         self, low: int, high: int, reason: str, number: int, replies: list[socket.socket], at_once: list[int]

@@ -163,8 +163,8 @@ class LocalTransport(Transport):
     def forget_process(self, sandbox_id: str, process_id: str) -> bool:
         return self._sandbox(sandbox_id).processes.forget(process_id)
 
-    def follow_logs(self, sandbox_id: str, process_id: str) -> LogStream:
-        return self._sandbox(sandbox_id).processes.follow(process_id)
+    def follow_logs(self, sandbox_id: str, process_id: str, live: bool) -> LogStream:
+        return self._sandbox(sandbox_id).processes.follow(process_id, live)
 
     def probe_port(self, sandbox_id: str, port: int, path: str | None, timeout: float) -> int | None:
         return probe_port(port, path, timeout)

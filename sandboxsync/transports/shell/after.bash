@@ -6,7 +6,7 @@
 #
 # Then the state goes to the FIFO `s`, with which a shell that had to be killed is replaced by one like it. It has a FIFO of
 # its own because nobody waits for it: written line by line as bash does it would wake the client with every line.
-\builtin command eval '\builtin printf "\0%s\0%s\0%s\0" "$?" "${__sbx@a}" "${PWD-}"'
+\builtin eval '\builtin printf "\0%s\0%s\0%s\0" "$?" "${__sbx@a}" "${PWD-}"'
 \builtin unset -v __sbx
 {
   \builtin printf '%s\0' "$BASHOPTS" "$SHELLOPTS"

@@ -1,0 +1,1 @@
+"""How fast the package is, next to what it is made of."""

@@ -73,7 +73,8 @@ class AtomicFile:
         else:
             try:
                 self._open_beside(0o600)
-                if (old.st_uid, old.st_gid) != (os.geteuid(), os.fstat(self._fd).st_gid):
+                made = os.fstat(self._fd)
+                if (old.st_uid, old.st_gid) != (made.st_uid, made.st_gid):
                     os.fchown(self._fd, old.st_uid, old.st_gid)
                 os.fchmod(self._fd, stat.S_IMODE(old.st_mode))
             except OSError as exc:

@@ -141,7 +141,7 @@ class _Unpacker:
         else:
             self._file(parent, parts, member, data)
 
-    def _enter(self, parts: list[str]) -> int:
+    def _enter(self, parts: list[str], make: bool = True) -> int:
         """Return a descriptor of the directory, made if it is missing; it is open until the next call."""
         if parts != self._parent_parts:
             known = len(self._parent_parts)
@@ -150,7 +150,7 @@ class _Unpacker:
             fd = os.dup(self._parent if known else self._root)
             try:
                 for part in parts[known:]:
-                    following = _open_or_make(fd, part)
+                    following = _open_or_make(fd, part) if make else os.open(part, _DIRECTORY, dir_fd=fd)
                     os.close(fd)
                     fd = following
             except BaseException:
@@ -241,14 +241,16 @@ class _Unpacker:
             link = self._bounds.link_at(parts)
             if link is not None and not self._bounds.hold(parts, link):
                 with _mapped(self._shown(parts)):
-                    os.unlink(parts[-1], dir_fd=self._enter(parts[:-1]))
+                    os.unlink(parts[-1], dir_fd=self._enter(parts[:-1], make=False))
                 self._refused.append("/".join(parts))
         # From the deepest up: a directory may not be entered any more once it has its mode.
         for names, (mode, mtime) in sorted(self._directories.items(), key=lambda item: -len(item[0])):
             with _mapped(self._shown(list(names))), suppress(FileNotFoundError):
-                fd = self._enter(list(names))
-                if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
-                    os.fchmod(fd, mode)
+                fd = self._enter(list(names), make=False)
+                now = stat.S_IMODE(os.fstat(fd).st_mode)
+                # The special bits of a directory that was there, or that it has from its parent, are not the archive's.
+                if now & 0o777 != mode:
+                    os.fchmod(fd, now & ~0o777 | mode)
                 with suppress(PermissionError):
                     _set_time(fd, mtime)
         return self._refused

@@ -494,6 +494,13 @@ class TestUnpackIsSafe:
         assert (place / "f").stat().st_mode & 0o7777 == 0o755
         assert (place / "d").stat().st_mode & 0o7777 == 0o711
 
+    def test_special_bits_of_older_directories_stay(self, place: Path) -> None:
+        """F6: merging does not take the sticky or setgid bit from a directory that was there."""
+        (place / "d").mkdir()
+        (place / "d").chmod(0o3777)
+        unpack([tar_of(member("d", tarfile.DIRTYPE, mode=0o755), member("d/f"))], str(place))
+        assert (place / "d").stat().st_mode & 0o7777 == 0o3755
+
     def test_kinds_are_not_mixed(self, place: Path) -> None:
         """F3: a directory is not replaced by a file or link, nor a file by a directory."""
         unpack([tar_of(member("d/f"))], str(place))

@@ -421,8 +421,8 @@ class TestFailures:
 
     @pytest.mark.parametrize(
         "options",
-        [{"branch": ""}, {"branch": "-x"}, {"branch": "a\0"}, {"depth": 0}, {"depth": True}, {"depth": -1}, {"token": ""},
-         {"token": "a\nb"}, {"target_dir": ""}, {"target_dir": "a\0"}],
+        [{"branch": ""}, {"branch": "-x"}, {"branch": "a\0"}, {"depth": 0}, {"depth": True}, {"depth": -1},
+         {"token": ""}, {"token": "a\nb"}, {"target_dir": ""}, {"target_dir": "a\0"}],
     )  # fmt: skip
     def test_bad_options(self, machine: Machine, origin: Path, options: dict[str, object]) -> None:
         """Options that make no sense raise before anything is run."""

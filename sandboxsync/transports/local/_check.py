@@ -52,9 +52,10 @@ def check_workspace(workspace: str | os.PathLike[str] | None) -> str | None:
     """The real path of a workspace that was given. Raises `ConfigurationError`."""
     if workspace is None:
         return None
-    if not isinstance(workspace, str | os.PathLike):
-        raise ConfigurationError("workspace takes the path of a directory")
-    path = os.fspath(workspace)
-    if not isinstance(path, str) or not path or "\0" in path or not os.path.isdir(path):
+    try:
+        path = os.fsdecode(workspace)
+    except TypeError:
+        raise ConfigurationError(f"workspace takes the path of a directory, not {workspace!r}") from None
+    if not path or "\0" in path or not os.path.isdir(path):
         raise ConfigurationError(f"the workspace {path!r} is not a directory")
     return os.path.realpath(path)

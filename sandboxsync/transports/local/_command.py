@@ -373,11 +373,11 @@ class SessionCommand(Running):
 
     def _silence(self) -> None:
         self._shell.collect()
-        if self._killing or self._ended or self._shell.place.has_unread():
+        self._shell.resume()
+        if self._killing or self._ended or not self._shell.is_alive():
             return
-        if not self._hear() and self._shell.is_alive():
-            # It has gone on to the empty line after the command without a word: `set -n`, `set -r`, or somebody
-            # defined a function called `builtin`.
+        if self._shell.is_astray():
+            # `set -r`, say, or somebody defined a function called `builtin`.
             self._ended = True
             self._finish(self._session.spoilt())
 

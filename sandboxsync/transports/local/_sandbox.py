@@ -25,8 +25,6 @@ __all__ = ["LocalSandbox", "Settings"]
 
 _SCRIPTS = (
     "before.bash",
-    "enter.bash",
-    "leave.bash",
     "after.bash",
     "restore.bash",
     "restore-options.bash",
@@ -129,12 +127,13 @@ class LocalSandbox:
         tag: int,
         fds: Sequence[int] = (),
         timeout: float | None = None,
+        script: str | None = None,
         fifos: Sequence[str] = (),
     ) -> tuple[int, int]:
         """Start a bash through the supervisor; returns its pid and a pidfd of it.
 
-        `fds` are its standard ones, null where missing. `fifos` are kept from ending as long as it lives; the first one
-        is its standard input.
+        `fds` are its standard ones, null where missing; or `script` is a file for its standard input. `fifos` are kept
+        from ending as long as it lives.
         """
         request = {
             "do": "spawn",
@@ -144,6 +143,7 @@ class LocalSandbox:
             "cwd": cwd,
             "tag": tag,
             "timeout": timeout,
+            "script": script,
             "fifos": list(fifos),
         }
         try:

@@ -127,14 +127,14 @@ class LocalSession:
         shell.collect()
         cwd = "" if request.cwd is None else self._sandbox.resolve(request.cwd, self.directory)
         try:
-            lines = place.prepare(request, cwd, values, self._status, tag)
+            texts = place.write_command(request, cwd, values, self._status, tag)
         except OSError as exc:
             raise file_error(exc, place.directory) from exc
         pipes: dict[int, StreamName] = {}
         try:
             if left is not None:
                 self._arm(shell, tag, left)
-            place.send(lines)
+            shell.start(texts)
             # The shell waits for us to open these. Not before, to hold few descriptors at a time.
             pipes[place.open("o")] = "stdout"
             pipes[place.open("e")] = "stderr"
@@ -208,6 +208,10 @@ class LocalSession:
             directory = sandbox.workspace
         if self._state is None:
             self.directory = directory
+        restoring = b""
+        if self._state is not None:
+            restoring = place.restoring_lines(self._state, self.directory, sandbox.workspace)
+        place.write_lines(restoring)
         reports = place.open("r")
         try:
             pid, pidfd = sandbox.spawn(
@@ -215,14 +219,13 @@ class LocalSession:
                 sandbox.environment(self.env),
                 directory,
                 self._owner << 32,
+                script=place.directory + "l",
                 fifos=place.fifos(),
             )
         except BaseException:
             os.close(reports)
             raise
         self._died = False
-        if self._state is not None:
-            place.send(place.restoring_lines(self._state, self.directory, sandbox.workspace))
         return Shell(place, pid, pidfd, reports, self._state)
 
     def snapshot(self) -> tuple[bytes | None, str]:

@@ -1,7 +1,8 @@
 """A running bash of a session, and the directory through which it is spoken to.
 
-Files of the directory: `j` the FIFO that the shell reads its script from, `r` that of its reports, `s` that of its states,
-`o` and `e` those of a command's output, `c` and `i` the command and its standard input, `b` and `a` the scripts before and after it.
+Files of the directory: `l` the lines that the shell runs, `k` the FIFO that says when there is a command, `c` and `i` the
+command and its standard input, `o` and `e` the FIFOs of its output, `b` and `a` the scripts before and after it, `r` and `s`
+the FIFOs of what the shell reports and of the states after its commands.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import fcntl
 import os
 import select
 import shlex
+import signal
 import struct
 import termios
 import threading
@@ -22,12 +24,14 @@ from sandboxsync.transports.base import CommandRequest
 
 __all__ = ["FIRST_VALUE", "Place", "Report", "Shell", "is_readable"]
 
-FIRST_VALUE = 9
+FIRST_VALUE = 5
 """Index in the array `__sbx` of what comes after the fixed texts: see `before.bash`."""
 _REPORT_FIELDS = 4
 _STATE_FIELDS = 8
 _LARGE_STATE = 1 << 14
 """Bytes of a state from which it might not fit into a FIFO (64 KiB) beside another."""
+_BATCH = 256
+"""Commands for which lines are put down at a time."""
 _CHUNK = 1 << 16
 _LOOK = 250
 """Milliseconds between looks at a shell that says nothing, for signs that it never will."""
@@ -35,43 +39,50 @@ _TEXT = ("utf-8", "surrogateescape")
 
 
 class Place:
-    """The directory of a session's shells, and the lines that name it."""
+    """The directory of a session's shells."""
 
     def __init__(self, scripts: str, directory: str) -> None:
         """Make it. Both paths end with a slash; `scripts` holds the files of `sandboxsync.transports.shell`."""
         self.directory = directory
+        self._scripts = scripts
         os.mkdir(directory, 0o700)
-        for fifo in "jrsoe":
+        for fifo in "krsoe":
             os.mkfifo(directory + fifo, 0o600)
         for script in ("before.bash", "after.bash"):
             os.link(scripts + script, directory + script[0])
-        at, enter, leave = map(shlex.quote, (directory, scripts + "enter.bash", scripts + "leave.bash"))
-        self._scripts = scripts
-        self._before = rf"\builtin . {at}b "
-        self._enter = rf"&&((1));\builtin . {enter}"
-        self._leave = rf'\builtin . {leave} "$?"&&((1));'
+        at = shlex.quote(directory)
+        # The status of `before.bash` is `$?` for the command; as part of a list it does not end a shell with errexit. The
+        # second line has as many redirections as the command, so that a shell that lacks descriptors for them says
+        # nothing. The traps are not cleared by the file, because a sourced file gets back those that its caller had.
+        self._lines = (
+            rf'\builtin . {at}b&&((1));\builtin eval "$__sbx" <"${{__sbx[1]}}" >{at}o 2>{at}e'
+            "\n"
+            rf"\builtin . {at}a >{at}r 2<&0 3<&0;\builtin trap - DEBUG ERR RETURN"
+            "\n"
+        ).encode(*_TEXT) * _BATCH
 
-    def prepare(self, request: CommandRequest, cwd: str, values: Iterable[str], status: int, tag: int) -> bytes:
-        """Put a command down; the lines that run it. `status` is `$?` before it. Raises `OSError`."""
-        at = self.directory
+    def write_lines(self, restoring: bytes) -> None:
+        """Put down what a new shell runs: `restoring`, then the lines for `_BATCH` commands."""
+        _write(self.directory + "l", restoring + self._lines, os.O_TRUNC)
+
+    def add_lines(self) -> None:
+        """Put down the lines for `_BATCH` more commands."""
+        _write(self.directory + "l", self._lines, os.O_APPEND)
+
+    def write_command(
+        self, request: CommandRequest, cwd: str, values: Iterable[str], status: int, tag: int
+    ) -> int:
+        """Put a command down; returns the number of texts. `status` is `$?` before it. Raises `OSError`."""
         source = "/dev/null"
         if request.stdin is not None:
-            source = at + "i"
+            source = self.directory + "i"
             _write(source, request.stdin, os.O_TRUNC)
-        words = [request.command, source, at + "o", at + "e", at + "a", at + "r", str(status), str(tag), cwd]
+        texts = [request.command, source, str(status), str(tag), cwd]
         for name, value in request.env.items():
-            words += name, value
-        words += values
-        _write(at + "c", "\0".join([*words, ""]).encode(*_TEXT), 0)
-        enter, leave = (self._enter, self._leave) if cwd or request.env else ("", "")
-        # The second line has as many redirections as the command, so that a shell that lacks descriptors for them says
-        # nothing. The traps are not cleared by the file, because a sourced file gets back those that its caller had.
-        return (
-            rf'{self._before}{len(words)}{enter}&&((1));\builtin eval "$__sbx" <"${{__sbx[1]}}" >"${{__sbx[2]}}" 2>"${{__sbx[3]}}"'
-            "\n"
-            rf'{leave}\builtin . "${{__sbx[4]}}" >"${{__sbx[5]}}" 2<&0 3<&0;\builtin trap - DEBUG ERR RETURN'
-            "\n\n"
-        ).encode()
+            texts += name, value
+        texts += values
+        _write(self.directory + "c", "\0".join([*texts, ""]).encode(*_TEXT), 0)
+        return len(texts)
 
     def restoring_lines(self, state: bytes, directory: str, fallback: str) -> bytes:
         """The lines that make a new shell like the one whose state this is."""
@@ -91,27 +102,26 @@ class Place:
 
     def fifos(self) -> list[str]:
         """The FIFOs that must not end while the shell lives, whoever opens and closes them."""
-        return [self.directory + name for name in "jrs"]
+        return [self.directory + name for name in "krs"]
 
-    def send(self, lines: bytes) -> None:
-        """Let the shell run lines. When it has ended nothing comes of it, and who waits for its answer finds that."""
+    def signal(self, word: str) -> None:
+        """Write a line to `k`. When the shell has ended nothing comes of it, and who waits for its answer finds that."""
         try:
-            fd = os.open(self.directory + "j", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(self.directory + "k", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as exc:
             if exc.errno in (errno.ENXIO, errno.ENOENT):
                 return
             raise
         try:
-            os.set_blocking(fd, True)
-            _write_all(fd, lines)
+            os.write(fd, f"{word}\n".encode())
         except BrokenPipeError:
             return
         finally:
             os.close(fd)
 
-    def has_unread(self) -> bool:
-        """Whether some of what was sent is still to be read by the shell."""
-        fd = self.open("j")
+    def has_unread_signal(self) -> bool:
+        """Whether a line in `k` has not been taken by the shell."""
+        fd = self.open("k")
         try:
             return bool(struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0])
         finally:
@@ -151,11 +161,42 @@ class Shell:
         self.reports = reports
         self.state = state
         """The state after the last command whose state was read; that which it started from before."""
+        self._commands_left = _BATCH
+        self._asked = False
         self._states_due = 0
         self._heard = b""
         self._seen = b""
         self._taking = threading.Lock()
         self._closed = False
+
+    def start(self, texts: int) -> None:
+        """Begin with the command that was put down as so many texts."""
+        self._commands_left -= 1
+        if self._commands_left < 2:
+            self.place.add_lines()
+            self._commands_left += _BATCH
+        self._asked = False
+        self.place.signal(str(texts))
+
+    def is_astray(self) -> bool:
+        """Whether the shell waits for another command without having reported the end of this one.
+
+        Asks the first time, and knows the second time or later, so it is for who has waited for a while already.
+        """
+        if not self._asked:
+            self._asked = True
+            self.place.signal("s")
+            return False
+        return not self.place.has_unread_signal() and not self.has_report()
+
+    def resume(self) -> None:
+        """Let it go on if something has stopped it, for which nobody else would."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                if file.read().rpartition(b") ")[2][:1] == b"T":
+                    signal.pidfd_send_signal(self.pidfd, signal.SIGCONT)
+        except (FileNotFoundError, ProcessLookupError):
+            return
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
@@ -211,7 +252,7 @@ class Shell:
                     if not self._states_due:
                         return True
                     events = dict(poll.poll(_LOOK))
-                    if not events.get(fd, 0) & select.POLLIN and (events or not self.place.has_unread()):
+                    if not events.get(fd, 0) & select.POLLIN and (events or self.is_astray()):
                         return False
             finally:
                 os.close(fd)

@@ -250,13 +250,14 @@ class Supervisor:
         env: dict[str, str],
         cwd: str,
         tag: int,
+        script: str | None,
         fifos: list[str],
         timeout: float | None = None,
     ) -> None:
         """Start a program; answers its pid and a pidfd.
 
-        The descriptors are its standard ones, missing ones null. `fifos` are held open while it lives; the first one is
-        its standard input.
+        The descriptors are its standard ones, missing ones null; or `script` is a file for its standard input. `fifos`
+        are held open while it lives.
         """
         answer: dict[str, object]
         opened: list[int] = []
@@ -264,7 +265,7 @@ class Supervisor:
         pidfd: list[int] = []
         try:
             held += [os.open(fifo, os.O_RDWR | os.O_CLOEXEC) for fifo in fifos]
-            opened += [os.open(fifo, os.O_RDONLY | os.O_CLOEXEC) for fifo in fifos[:1]]
+            opened += [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in [script] if path is not None]
             directory = os.open(os.fsencode(cwd), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             opened.append(directory)
             pid = fork_program(program, argv, env, directory, fds or opened[:-1], tag)

@@ -1,12 +1,27 @@
 # shellcheck shell=bash
 # Sourced after each command, as the file `a` of the session's directory, with the client on standard output.
 #
-# First the client hears, between NULs: the exit status, the attributes of our variable (a command that made it read-only
-# has spoilt the shell), and the directory. It is said by way of `eval`, so that a shell that lost it says nothing.
+# First the client hears, between NULs: the exit status, the attributes of our variable (a command that gave it others has
+# spoilt the shell), and the directory. It is said by way of `eval`, so that a shell that lost it says nothing.
 #
 # Then the state goes to the FIFO `s`, with which a shell that had to be killed is replaced by one like it. It has a FIFO of
 # its own because nobody waits for it: written line by line as bash does it would wake the client with every line.
-\builtin eval '\builtin printf "\0%s\0%s\0%s\0" "$?" "${__sbx@a}" "${PWD-}"'
+__sbx[2]=$?
+if ((${#__sbx[@]} > 5)); then
+  for ((__sbx_at = 5; __sbx_at < ${#__sbx[@]}; __sbx_at += 2)); do
+    \builtin unset -v "${__sbx[__sbx_at]}"
+  done
+  for __sbx_at in "${__sbx_old[@]}"; do
+    \builtin eval "$__sbx_at"
+  done
+  \builtin unset -v __sbx_at __sbx_old
+fi
+if [[ -n ${__sbx[4]} ]]; then
+  \builtin cd -- "${__sbx_cwd[0]}" || \builtin cd /
+  OLDPWD=${__sbx_cwd[1]}
+  \builtin unset -v __sbx_cwd
+fi
+\builtin eval '\builtin printf "\0%s\0%s\0%s\0" "${__sbx[2]}" "${__sbx@a}" "${PWD-}"'
 \builtin unset -v __sbx
 {
   \builtin printf '%s\0' "$BASHOPTS" "$SHELLOPTS"

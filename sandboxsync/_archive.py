@@ -10,14 +10,14 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 
 import attrs
 
 from ._exclude import Exclude
+from ._mapped import mapped
 from ._temporary import is_temporary
 from ._unpack import check, unpack
-from .errors import FileError, file_error
+from .errors import FileError
 
 __all__ = ["Exclude", "check", "measure", "pack", "pack_file", "unpack"]
 
@@ -98,7 +98,7 @@ def _walk(root: str, exclude: Exclude) -> Iterator[_Entry]:
 
     One descriptor is enough for any depth: the way back up is "..", if that still is the directory it was.
     """
-    with _mapped(root):
+    with mapped(root):
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         names = [_names(fd, root)]
@@ -117,7 +117,7 @@ def _walk(root: str, exclude: Exclude) -> Iterator[_Entry]:
             relative = "/".join([*place, name])
             path = os.path.join(root, relative)
             try:
-                with _mapped(path):
+                with mapped(path):
                     status = os.stat(name, dir_fd=fd, follow_symlinks=False)
                     is_directory = stat.S_ISDIR(status.st_mode)
                     if is_temporary(name) or exclude.matches(relative, is_directory):
@@ -137,14 +137,14 @@ def _walk(root: str, exclude: Exclude) -> Iterator[_Entry]:
 
 
 def _step(fd: int, name: str, path: str) -> int:
-    with _mapped(path):
+    with mapped(path):
         following = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
     os.close(fd)
     return following
 
 
 def _names(fd: int, path: str) -> Iterator[str]:
-    with _mapped(path):
+    with mapped(path):
         return iter(sorted(os.listdir(fd)))
 
 
@@ -156,7 +156,7 @@ def _member(entry: _Entry, on_data: Callable[[int], object]) -> Iterator[bytes]:
         yield from _file(entry, on_data)
     elif kind == stat.S_IFLNK:
         try:
-            with _mapped(entry.path):
+            with mapped(entry.path):
                 target = os.readlink(entry.name, dir_fd=entry.directory)
         except FileNotFoundError:
             return
@@ -168,7 +168,7 @@ def _member(entry: _Entry, on_data: Callable[[int], object]) -> Iterator[bytes]:
 def _file(entry: _Entry, on_data: Callable[[int], object]) -> Iterator[bytes]:
     # O_NONBLOCK: a FIFO may have taken the file's place since.
     try:
-        with _mapped(entry.path):
+        with mapped(entry.path):
             fd = os.open(entry.name, _READ_ONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=entry.directory)
     except FileNotFoundError:
         return
@@ -185,7 +185,7 @@ def _content(fd: int, name: str, path: str, on_data: Callable[[int], object]) ->
     yield _header(name, status)
     missing = status.st_size
     while missing:
-        with _mapped(path):
+        with mapped(path):
             data = os.read(fd, min(_PIECE, missing))
         if not data:
             text = f"{path!r} became shorter while it was read"
@@ -217,13 +217,3 @@ def _not_packable(path: str, kind: int) -> FileError:
     return FileError(
         f"{_KINDS.get(kind, 'a special file')} cannot be copied: {path!r}", errno=errno.EINVAL, filename=path
     )
-
-
-@contextmanager
-def _mapped(path: str) -> Iterator[None]:
-    try:
-        yield
-    except FileError:
-        raise
-    except OSError as exc:
-        raise file_error(exc, path) from exc

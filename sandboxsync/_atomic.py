@@ -12,6 +12,7 @@ from contextlib import suppress
 from ._temporary import temporary_name
 
 _COPY = 1 << 20
+_MAX_LINKS = 40
 # A directory that may not be written, a file that is a mount point of its own or another user's in a sticky
 # directory: such a file can be written, but not replaced.
 _NOT_REPLACEABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY})
@@ -40,11 +41,8 @@ class AtomicFile:
         Raises :class:`IsADirectoryError`, :class:`PermissionError`, ``ENXIO`` for a FIFO that nobody reads,
         and whatever else the system says.
         """
-        if path.endswith("/"):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        # Asked of the system first, which says so when symlinks go in circles; realpath does not.
-        self._old = _stat(path)
-        self._target = os.path.realpath(path)
+        self._target = _follow(path)
+        self._old = _stat(self._target)
         self._temporary = ""
         self._fd = -1
         self._direct = False
@@ -57,7 +55,6 @@ class AtomicFile:
     def _open(self, new_mode: int | None) -> None:
         old, target = self._old, self._target
         if old is None:
-            _make_parents(target)
             self._open_beside(0o666)
             if new_mode is not None:
                 os.fchmod(self._fd, new_mode)
@@ -144,12 +141,33 @@ def _stat(path: str) -> os.stat_result | None:
         return None
 
 
-def _make_parents(path: str) -> None:
-    parent = os.path.dirname(path)
+def _follow(path: str) -> str:
+    """Return where *path* leads once no symlink is left in its last part, and make the parents of that.
+
+    Not realpath, which makes up a path where symlinks go in circles.
+    """
+    for _ in range(_MAX_LINKS):
+        parent = os.path.dirname(path) or "."
+        if path.endswith("/"):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        try:
+            path = os.path.join(parent, os.readlink(path))
+        except FileNotFoundError:
+            if os.path.isdir(parent):
+                return path
+            _make_directories(parent)
+        except OSError as exc:
+            if exc.errno != errno.EINVAL:
+                raise
+            return path
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+
+def _make_directories(path: str) -> None:
     try:
-        os.makedirs(parent, exist_ok=True)
+        os.makedirs(path, exist_ok=True)
     except FileExistsError:
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), parent) from None
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
 
 def _copy_into(source: int, target: str) -> None:

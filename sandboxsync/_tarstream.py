@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import IO, TYPE_CHECKING, cast
 
+from ._bounds import parts_of
 from .errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from tarfile import TarFile, TarInfo
 
-__all__ = ["gunzip", "members"]
+__all__ = ["gunzip", "gzipped", "members", "mtime_of", "vet"]
 
 _GZIP = b"\x1f\x8b"
 _PIECE = 1 << 18
@@ -65,6 +66,39 @@ def _content(tar: TarFile, member: TarInfo, source: _Source) -> Iterator[bytes]:
         yield data
 
 
+def vet(member: TarInfo) -> list[str]:
+    """Return the parts of a member's name, none for the root.
+
+    Raises :class:`InvalidRequestError` for what is never unpacked: names that lead outside, and special files.
+    """
+    name = member.name
+    parts = parts_of(name)
+    if "\0" in name or "\0" in member.linkname:
+        raise InvalidRequestError(f"the archive holds a name with a NUL: {name!r}")
+    if name.startswith("/") or ".." in parts:
+        raise InvalidRequestError(f"the archive holds a name that leads outside: {name!r}")
+    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+        raise InvalidRequestError(f"the archive holds a device, a FIFO or something unknown: {name!r}")
+    if not parts and not member.isdir():
+        raise InvalidRequestError(f"the archive holds a file without a name: {name!r}")
+    if member.islnk() and (member.linkname.startswith("/") or ".." in parts_of(member.linkname)):
+        raise InvalidRequestError(f"the archive holds a hard link that leads outside: {name!r}")
+    if (member.issym() or member.islnk()) and not member.linkname:
+        raise InvalidRequestError(f"the archive holds a link to nothing: {name!r}")
+    return parts
+
+
+def mtime_of(member: TarInfo) -> int | None:
+    """Return the member's time in nanoseconds, if it is one."""
+    whole, _, fraction = member.pax_headers.get("mtime", "").partition(".")
+    if whole.isdecimal() and (fraction.isdecimal() or not fraction):
+        return int(whole) * 10**9 + int((fraction + "0" * 9)[:9])
+    try:
+        return int(member.mtime * 10**9)
+    except (ValueError, OverflowError):
+        return None
+
+
 def gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield *chunks* as they are, or unzipped when they begin as gzip does, in pieces of 256 KiB at most.
 
@@ -99,6 +133,17 @@ def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
                 yield data
     if not inflater.eof:
         raise InvalidRequestError("the gzip is cut")
+
+
+def gzipped(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield *chunks* as one gzip."""
+    import zlib
+
+    deflater = zlib.compressobj(wbits=31)
+    for chunk in chunks:
+        if data := deflater.compress(chunk):
+            yield data
+    yield deflater.flush()
 
 
 class _Source:

@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol, TypeAlias
 
 from ._archive import Exclude, check, measure, pack, pack_file, unpack
 from ._atomic import AtomicFile
-from ._tarstream import gunzip
+from ._tarstream import gunzip, gzipped
 from .errors import FileError, InvalidRequestError, SandboxFileNotFoundError
 from .models import FileInfo
 from .transports.base import SessionRef, Transport
@@ -166,7 +166,7 @@ def persist(
     with _Tree(transport.read_tree(ref, where, exclude)) as tree:
         if isinstance(archive, (str, os.PathLike)):
             path = os.fspath(archive)
-            _write(path, _gzip(tree) if path.endswith((".gz", ".tgz")) else tree, None)
+            _write(path, gzipped(tree) if path.endswith((".gz", ".tgz")) else tree, None)
             return
         for chunk in tree:
             rest = chunk
@@ -268,16 +268,6 @@ def _write(path: str, chunks: Iterable[bytes], mode: int | None) -> None:
         file.commit()
     finally:
         file.discard()
-
-
-def _gzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    import zlib
-
-    deflater = zlib.compressobj(wbits=31)
-    for chunk in chunks:
-        if data := deflater.compress(chunk):
-            yield data
-    yield deflater.flush()
 
 
 def _pieces(file: Readable) -> Iterator[bytes]:

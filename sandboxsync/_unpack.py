@@ -6,14 +6,15 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ._atomic import write_all
 from ._bounds import Bounds, parts_of, turns_back
-from ._tarstream import members
+from ._mapped import mapped
+from ._tarstream import members, mtime_of, vet
 from ._temporary import temporary_name
-from .errors import FileError, InvalidRequestError, file_error
+from .errors import InvalidRequestError, file_error
 
 if TYPE_CHECKING:
     from tarfile import TarInfo
@@ -31,7 +32,7 @@ def check(chunks: Iterable[bytes]) -> None:
     Where symlinks lead is not looked at, for that depends on the destination.
     """
     for member, _ in members(chunks):
-        _vet(member)
+        vet(member)
 
 
 def unpack(
@@ -61,7 +62,7 @@ def unpack(
     gzip checksum says so), a :class:`FileError` for what the file system refuses. What was unpacked before
     stays. Blocks on the file system and on *chunks*, which are read to their end.
     """
-    with _mapped(root):
+    with mapped(root):
         _make_root(root)
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     place = _Unpacker(fd, root, seen_as or os.path.realpath(root), on_data or (lambda count: None))
@@ -83,25 +84,6 @@ def unpack(
         )
 
 
-def _vet(member: TarInfo) -> list[str]:
-    """Return the parts of a member's name, none for the root; raise for what is never unpacked."""
-    name = member.name
-    parts = parts_of(name)
-    if "\0" in name or "\0" in member.linkname:
-        raise InvalidRequestError(f"the archive holds a name with a NUL: {name!r}")
-    if name.startswith("/") or ".." in parts:
-        raise InvalidRequestError(f"the archive holds a name that leads outside: {name!r}")
-    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-        raise InvalidRequestError(f"the archive holds a device, a FIFO or something unknown: {name!r}")
-    if not parts and not member.isdir():
-        raise InvalidRequestError(f"the archive holds a file without a name: {name!r}")
-    if member.islnk() and (member.linkname.startswith("/") or ".." in parts_of(member.linkname)):
-        raise InvalidRequestError(f"the archive holds a hard link that leads outside: {name!r}")
-    if (member.issym() or member.islnk()) and not member.linkname:
-        raise InvalidRequestError(f"the archive holds a link to nothing: {name!r}")
-    return parts
-
-
 class _Unpacker:
     """Puts members below one directory. Directories are reached without following a symlink, one at a
     time.
@@ -120,18 +102,18 @@ class _Unpacker:
         self._refused: list[str] = []
 
     def take(self, member: TarInfo, data: Iterator[bytes]) -> None:
-        parts = _vet(member)
+        parts = vet(member)
         if not parts:
             return
         path = self._shown(parts)
         if member.isdir():
-            with _mapped(path):
+            with mapped(path):
                 fd = self._enter(parts)
                 with suppress(PermissionError):
                     os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) | 0o700)
-            self._directories[tuple(parts)] = (member.mode & 0o777, _mtime(member))
+            self._directories[tuple(parts)] = (member.mode & 0o777, mtime_of(member))
             return
-        with _mapped(path):
+        with mapped(path):
             parent = self._enter(parts[:-1])
             self._no_directory(parent, parts[-1])
         if member.issym():
@@ -168,20 +150,20 @@ class _Unpacker:
     def _file(self, parent: int, parts: list[str], member: TarInfo, data: Iterator[bytes]) -> None:
         path, temporary = self._shown(parts), temporary_name()
         try:
-            with _mapped(path):
+            with mapped(path):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 fd = os.open(temporary, flags, 0o600, dir_fd=parent)
             try:
                 for piece in data:
-                    with _mapped(path):
+                    with mapped(path):
                         write_all(fd, piece)
                     self._on_data(len(piece))
-                with _mapped(path):
+                with mapped(path):
                     os.fchmod(fd, member.mode & 0o777)
-                    _set_time(fd, _mtime(member))
+                    _set_time(fd, mtime_of(member))
             finally:
                 os.close(fd)
-            with _mapped(path):
+            with mapped(path):
                 os.rename(temporary, parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
         except BaseException:
             _unlink(temporary, parent)
@@ -193,7 +175,7 @@ class _Unpacker:
             return
         temporary = temporary_name()
         try:
-            with _mapped(self._shown(parts)):
+            with mapped(self._shown(parts)):
                 os.symlink(target, temporary, dir_fd=parent)
                 os.rename(temporary, parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
         except BaseException:
@@ -206,7 +188,7 @@ class _Unpacker:
         temporary = temporary_name()
         source = self._source_of_link(member)
         try:
-            with _mapped(self._shown(parts)):
+            with mapped(self._shown(parts)):
                 name = parts_of(member.linkname)[-1]
                 os.link(name, temporary, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
                 os.rename(temporary, parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
@@ -240,12 +222,12 @@ class _Unpacker:
             # What was missing when the link was made may have become a link itself.
             link = self._bounds.link_at(parts)
             if link is not None and not self._bounds.hold(parts, link):
-                with _mapped(self._shown(parts)):
+                with mapped(self._shown(parts)):
                     os.unlink(parts[-1], dir_fd=self._enter(parts[:-1], make=False))
                 self._refused.append("/".join(parts))
         # From the deepest up: a directory may not be entered any more once it has its mode.
         for names, (mode, mtime) in sorted(self._directories.items(), key=lambda item: -len(item[0])):
-            with _mapped(self._shown(list(names))), suppress(FileNotFoundError):
+            with mapped(self._shown(list(names))), suppress(FileNotFoundError):
                 fd = self._enter(list(names), make=False)
                 now = stat.S_IMODE(os.fstat(fd).st_mode)
                 # The special bits of a directory that was there, or that it has from its parent, are not the archive's.
@@ -286,17 +268,6 @@ def _make_root(root: str) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), root) from None
 
 
-def _mtime(member: TarInfo) -> int | None:
-    """Return the time in nanoseconds, if it is one."""
-    whole, _, fraction = member.pax_headers.get("mtime", "").partition(".")
-    if whole.isdecimal() and (fraction.isdecimal() or not fraction):
-        return int(whole) * 10**9 + int((fraction + "0" * 9)[:9])
-    try:
-        return int(member.mtime * 10**9)
-    except (ValueError, OverflowError):
-        return None
-
-
 def _set_time(fd: int, nanoseconds: int | None) -> None:
     if nanoseconds is not None:
         with suppress(OverflowError):
@@ -311,13 +282,3 @@ def _unlink(name: str, directory: int) -> None:
 def _some(names: list[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
-
-
-@contextmanager
-def _mapped(path: str) -> Iterator[None]:
-    try:
-        yield
-    except FileError:
-        raise
-    except OSError as exc:
-        raise file_error(exc, path) from exc

@@ -516,7 +516,7 @@ class TestUnpackIsSafe:
         with pytest.raises(SandboxNotADirectoryError):
             unpack([tar_of()], str(place.parent / "file"))
 
-    NAMES = st.sampled_from(["a", "b", "c", "older", "..", ".", "a/b", "b/../c", "/", "outside", "../outside"])
+    NAMES = st.sampled_from(["a", "b", "c", "older", "..", ".", "a/b", "b/../c", "outside", "../outside"])
 
     @settings(max_examples=400, deadline=None)
     @given(
@@ -524,7 +524,9 @@ class TestUnpackIsSafe:
             st.tuples(
                 st.lists(NAMES, min_size=1, max_size=3).map("/".join),
                 st.sampled_from([tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE]),
-                st.lists(NAMES, min_size=1, max_size=4).map("/".join),
+                st.tuples(st.sampled_from(["", "", "/"]), st.lists(NAMES, min_size=1, max_size=4).map("/".join)).map(
+                    "".join
+                ),
             ),
             max_size=8,
         )

@@ -612,7 +612,7 @@ class TestCredentials:
 class TestOnThisMachine:
     def test_all_of_it(self, origin: Path, server: Server) -> None:
         """E7, E15: on a local sandbox the session keeps its state and environment, whatever becomes of the clone."""
-        with Sandbox(LocalTransport()) as sandbox, sandbox.session() as session:
+        with LocalTransport() as transport, Sandbox(transport) as sandbox, sandbox.session() as session:
             session.exec("mkdir d && cd d && X=1 && set -e && git() { echo mine; } && alias sh=false")
             result = session.git_checkout(f"{server.url}/bare.git", token=TOKEN, depth=2)
             assert result.target_dir == f"{sandbox.workspace}/d/bare"
@@ -625,7 +625,7 @@ class TestOnThisMachine:
 
     def test_timeout(self, server: Server) -> None:
         """T1, T2: a clone that hangs ends in time, and leaves no process and no directory."""
-        with Sandbox(LocalTransport()) as sandbox:
+        with LocalTransport() as transport, Sandbox(transport) as sandbox:
             started = time.monotonic()
             with pytest.raises(CommandTimeoutError):
                 sandbox.git_checkout(

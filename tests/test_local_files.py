@@ -272,14 +272,31 @@ class TestWrite:
         assert (read(tmp_path / "there/f"), read(tmp_path / "there/new")) == (b"new", b"made")
         assert names(tmp_path / "there") == ["f", "new"]
 
-    def test_symlink_loop(self, tmp_path: Path) -> None:
-        """F3: a loop of symlinks is an error and stays."""
+    def test_symlink_loops(self, tmp_path: Path) -> None:
+        """F3: symlinks that go in circles are an error and stay, and what follows them is not taken for a path."""
         (tmp_path / "a").symlink_to("b")
         (tmp_path / "b").symlink_to("a")
-        with pytest.raises(FileError) as caught:
-            write(tmp_path / "a", b"x")
-        assert caught.value.errno == errno.ELOOP
-        assert names(tmp_path) == ["a", "b"]
+        (tmp_path / "c").symlink_to("d/../c")
+        for path in ("a", "a/x", "c", f"c/{tmp_path}/x", "c//x"):
+            with pytest.raises(FileError):
+                FILES.write(f"{tmp_path}/{path}", [b"x"])
+        assert [name for name in names(tmp_path) if name != "d"] == ["a", "b", "c"]
+        assert os.readlink(tmp_path / "c") == "d/../c"
+
+    def test_dangling_symlinks(self, tmp_path: Path) -> None:
+        """F2: the target of a dangling symlink is made with its parents, through any number of symlinks."""
+        (tmp_path / "real").mkdir()
+        (tmp_path / "dir").symlink_to("real")
+        (tmp_path / "l1").symlink_to("dir/l2")
+        (tmp_path / "real/l2").symlink_to("../new/er/f")
+        write(tmp_path / "l1", b"x")
+        assert (tmp_path / "new/er/f").read_bytes() == b"x"
+        assert os.readlink(tmp_path / "real/l2") == "../new/er/f"
+        (tmp_path / "l3").symlink_to("dir/")
+        (tmp_path / "l4").symlink_to("no/")
+        for name in ("l3", "l4"):
+            with pytest.raises(SandboxIsADirectoryError):
+                write(tmp_path / name, b"x")
 
     def test_directories_are_refused_before_the_source_is_read(self, tmp_path: Path) -> None:
         """F3: a directory, or a name that ends in a slash, raises, and nothing was taken from the source."""

@@ -346,6 +346,21 @@ class TestPersistAndHydrate:
         both.hydrate(tmp_path / "new/dir/w.tar")
         assert (both.box / "sub/script").read_bytes() == b"#!/bin/sh\n"
 
+    def test_relative_local_paths(self, both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+        """F1: local paths may be relative to the current directory, with and without a directory in them."""
+        fill(both.box)
+        monkeypatch.chdir(both.here)
+        for name in ("w.tar", "d/w.tar"):
+            _transfer.persist(both.transport, REF, name, exclude=["t"])
+            _transfer.hydrate(both.transport, REF, name, dir="t")
+        for name in ("f", "e/f"):
+            _transfer.download(both.transport, REF, "a.log", name)
+            _transfer.upload(both.transport, REF, name, "again")
+        _transfer.download(both.transport, REF, "t", "tree")
+        _transfer.upload(both.transport, REF, ".", "all")
+        assert names(both.box / "all/tree") == TREE
+        assert (both.box / "all/e/f").read_bytes() == (both.box / "again").read_bytes() == b"log"
+
     def test_zipped(self, both: Both, tmp_path: Path) -> None:
         """F6: a path that ends in .gz or .tgz holds a gzip; both kinds are hydrated."""
         fill(both.box)

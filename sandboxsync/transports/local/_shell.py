@@ -24,7 +24,7 @@ from sandboxsync.transports.base import CommandRequest
 
 __all__ = ["FIRST_VALUE", "Place", "Report", "Shell", "is_readable"]
 
-FIRST_VALUE = 5
+FIRST_VALUE = 6
 """Index in the array `__sbx` of what comes after the fixed texts: see `before.bash`."""
 _REPORT_FIELDS = 4
 _STATE_FIELDS = 8
@@ -77,7 +77,8 @@ class Place:
         if request.stdin is not None:
             source = self.directory + "i"
             _write(source, request.stdin, os.O_TRUNC)
-        texts = [request.command, source, str(status), str(tag), cwd]
+        end = FIRST_VALUE + 2 * len(request.env)
+        texts = [request.command, source, str(status), str(tag), cwd, str(end)]
         for name, value in request.env.items():
             texts += name, value
         texts += values

@@ -13,10 +13,11 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime, timezone
 
 from sandboxsync._atomic import AtomicFile
+from sandboxsync._mapped import mapped
 from sandboxsync._temporary import is_temporary, temporary_name
 from sandboxsync.errors import FileError, file_error
 from sandboxsync.models import FileInfo, FileType
@@ -69,7 +70,7 @@ class HostFileStream:
     def __init__(self, path: str, chunk_size: int) -> None:
         self.path = _shown(path)
         self._chunk_size = chunk_size
-        with _mapped(path):
+        with mapped(path):
             # Without O_NONBLOCK a FIFO that nobody writes would block for ever.
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             try:
@@ -91,7 +92,7 @@ class HostFileStream:
         """Return the next chunk; after the last one, and after :meth:`close`, there is none."""
         pieces, missing = [], self._chunk_size
         while missing and not self._file.closed:
-            with _mapped(self.path):
+            with mapped(self.path):
                 data = self._file.read(missing)
                 if data is None:
                     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
@@ -124,13 +125,13 @@ class HostFiles:
 
         What *chunks* raises is passed on as it is.
         """
-        with _mapped(path):
+        with mapped(path):
             file = AtomicFile(path)
         try:
             for chunk in chunks:
-                with _mapped(path):
+                with mapped(path):
                     file.write(chunk)
-            with _mapped(path):
+            with mapped(path):
                 file.commit()
         finally:
             file.discard()
@@ -138,7 +139,7 @@ class HostFiles:
 
     def stat(self, path: str, follow: bool) -> FileInfo:
         """Return what lies at *path*; with *follow*, what a symlink there leads to."""
-        with _mapped(path):
+        with mapped(path):
             status = os.stat(path, follow_symlinks=follow)
             shown = _shown(path)
         name = posixpath.basename(shown) or "/"
@@ -150,7 +151,7 @@ class HostFiles:
         What vanishes meanwhile is left out, and so is what :func:`is_temporary` knows as half-written.
         """
         found: list[FileInfo] = []
-        with _mapped(path):
+        with mapped(path):
             top = _shown(path)
             waiting = [""]
             while waiting:
@@ -165,7 +166,7 @@ class HostFiles:
         """Make a directory and return its path; with *recursive* its parents too, and one that exists is
         fine.
         """
-        with _mapped(path):
+        with mapped(path):
             if recursive:
                 os.makedirs(path, exist_ok=True)
             else:
@@ -174,7 +175,7 @@ class HostFiles:
 
     def remove(self, path: str) -> None:
         """Remove a file or a symlink; a directory raises :class:`SandboxIsADirectoryError`."""
-        with _mapped(path):
+        with mapped(path):
             os.unlink(path)
 
     def rename(self, old: str, new: str) -> None:
@@ -281,13 +282,3 @@ def _copy(old: str, new: str) -> None:
         os.chown(new, status.st_uid, status.st_gid, follow_symlinks=False)
         if not stat.S_ISLNK(status.st_mode):
             os.chmod(new, stat.S_IMODE(status.st_mode))
-
-
-@contextmanager
-def _mapped(path: str) -> Iterator[None]:
-    try:
-        yield
-    except FileError:
-        raise
-    except OSError as exc:
-        raise file_error(exc, path) from exc

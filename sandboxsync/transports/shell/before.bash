@@ -3,9 +3,10 @@
 #
 # The FIFO `k` beside it says when to begin: a line with the number of texts in the file `c`. A line `s` says nothing; that it
 # was taken shows that the shell has come back to this place. The texts, each ended by a NUL, are: the command, the file of
-# its standard input, `$?` as it is to be, a tag, a directory to run in (or nothing), and names and values of variables. They
-# travel as data, so nothing in them is ever parsed by this file. Every builtin is called as `\builtin NAME`, because users
-# define aliases and functions with the names of builtins.
+# its standard input, `$?` as it is to be, a tag, a directory to run in (or nothing), the number of texts up to the end of what
+# follows now: names and values of variables; and whatever else the command takes from them. They travel as data, so nothing
+# in them is ever parsed by this file. Every builtin is called as `\builtin NAME`, because users define aliases and functions
+# with the names of builtins.
 #
 # The tag marks the processes that the command starts: it becomes the soft limit on file locks, which Linux does not use,
 # and which a child keeps whatever it does with its session, group or environment.
@@ -14,10 +15,10 @@ while \builtin mapfile -t -n 1 __sbx <"${BASH_SOURCE[0]%b}k" && [[ $__sbx == s ]
 done
 \builtin mapfile -d '' -t -n "$__sbx" __sbx <"${BASH_SOURCE[0]%b}c" || \builtin exit 1
 \builtin ulimit -S -x "${__sbx[3]}"
-if ((${#__sbx[@]} > 5)); then
+if ((__sbx[5] > 6)); then
   # What after.bash puts back, as text that bash itself makes for the purpose.
   __sbx_old=()
-  for ((__sbx_at = 5; __sbx_at < ${#__sbx[@]}; __sbx_at += 2)); do
+  for ((__sbx_at = 6; __sbx_at < __sbx[5]; __sbx_at += 2)); do
     __sbx_name="${__sbx[__sbx_at]}[@]"
     [[ -z ${!__sbx_name+set} ]] || __sbx_old+=("${!__sbx_name@A}")
     \builtin export "${__sbx[__sbx_at]}=${__sbx[__sbx_at + 1]}"

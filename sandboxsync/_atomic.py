@@ -73,7 +73,6 @@ class AtomicFile:
                 made = os.fstat(self._fd)
                 if (old.st_uid, old.st_gid) != (made.st_uid, made.st_gid):
                     os.fchown(self._fd, old.st_uid, old.st_gid)
-                os.fchmod(self._fd, stat.S_IMODE(old.st_mode))
             except OSError as exc:
                 if exc.errno not in _NOT_REPLACEABLE:
                     raise
@@ -106,6 +105,9 @@ class AtomicFile:
     def _replace(self) -> None:
         if self._temporary:
             try:
+                if self._old is not None:
+                    # Not earlier: a write takes the setuid bit away.
+                    os.fchmod(self._fd, stat.S_IMODE(self._old.st_mode))
                 os.replace(self._temporary, self._target)
                 self._temporary = ""
                 return
@@ -123,7 +125,8 @@ class AtomicFile:
                 os.close(fd)
         finally:
             if temporary:
-                with suppress(FileNotFoundError):
+                # A read-only file system says that it is, also of a file that could not be made there.
+                with suppress(OSError):
                     os.unlink(temporary)
 
 

@@ -20,7 +20,18 @@ from sandboxsync.models import Started
 from sandboxsync.transports.base import Capability, Transport
 
 from ._machine import descendants, mentioning, still_there
-from ._tools import eventually, in_threads, long_sleep, python_program, requires, run_program, running, start, within
+from ._tools import (
+    eventually,
+    in_threads,
+    long_sleep,
+    python_program,
+    requires,
+    run_program,
+    running,
+    side_by_side,
+    start,
+    within,
+)
 
 ENDS: dict[str, tuple[str, Callable[[subprocess.Popen[str]], None]]] = {
     "return": ("return", lambda process: None),
@@ -152,12 +163,19 @@ class ConcurrencyRules:
         assert report == {"descriptors": 0, "threads": 0, "children": 0, "files": 0}
         assert list((tmp_path / "tmp").iterdir()) == []
 
-    @pytest.mark.parametrize("kind", ENDS)
-    def test_C5_no_process_outlives_the_interpreter(self, transport_source: str, tmp_path: Path, kind: str) -> None:
-        """However it ends, all that it started on this machine is gone within 2 s, and temporary files if it could."""
+    @pytest.mark.parametrize("tidy", [True, False], ids=["in order", "at once"])
+    def test_C5_no_process_outlives_the_interpreter(self, transport_source: str, tmp_path: Path, tidy: bool) -> None:
+        """However it ends, all that it started here is gone within 2 s, and temporary files if there was time."""
+
+        def try_one(kind: str) -> None:
+            self.end_interpreter(transport_source, tmp_path / kind.replace(" ", "-"), kind)
+
+        side_by_side([kind for kind in ENDS if (kind in TIDY) == tidy], try_one, 100)
+
+    def end_interpreter(self, transport_source: str, temporary: Path, kind: str) -> None:
+        """Let an interpreter with a busy sandbox end in one way, and look for what it leaves."""
         end, finish = ENDS[kind]
-        temporary = tmp_path / "tmp"
-        temporary.mkdir()
+        temporary.mkdir(parents=True)
         with python_program("hold", transport_source, end, env={"TMPDIR": str(temporary)}) as process:
             assert process.stdin is not None
             assert process.stdout is not None

@@ -18,6 +18,7 @@ from ._tools import (
     requires,
     run_program,
     running,
+    side_by_side,
     start,
     stays,
     within,
@@ -36,12 +37,26 @@ STUCK = {
     "fifo": "mkfifo fifo; read x < fifo",
     "arithmetic": "for ((i = 0; ; i++)); do :; done",
 }
-IGNORANT = {
-    "loop": "trap '' TERM INT HUP; while :; do sleep 0.05; done",
-    "child": "sh -c 'trap \"\" TERM INT HUP; while :; do sleep 0.05; done'",
-    "builtins": "trap '' TERM INT HUP QUIT USR1 USR2; while :; do :; done",
-    "handlers": "trap : TERM INT HUP QUIT USR1 USR2; while :; do :; done",
-}
+IGNORANT = [
+    "trap '' TERM INT HUP; while :; do sleep 0.05; done",
+    "sh -c 'trap \"\" TERM INT HUP; while :; do sleep 0.05; done'",
+    "trap '' TERM INT HUP QUIT USR1 USR2; while :; do :; done",
+    "trap : TERM INT HUP QUIT USR1 USR2; while :; do :; done",
+]
+# Between the end of the time and `touch late` there is more of it than a stop may take.
+LATE = [
+    "sleep 2; touch late",
+    "(sleep 2; touch late) & wait",
+    "(sleep 2; touch late) | cat",
+    "sh -c 'sleep 2; touch late'",
+    "f() { sleep 2; touch late; }; f",
+]
+ESCAPES = [
+    "(setsid sh -c 'sleep 4; touch late' &) ; sleep 60",
+    "(trap '' TERM HUP; sleep 4; touch late) & wait",
+    "(trap 'touch late' TERM; sleep 60) & trap '' TERM; sleep 60",
+    "nohup sh -c 'sleep 4; touch late' >/dev/null 2>&1 & disown -a; sleep 60",
+]
 LEFT = (
     "mkdir d; cd d; export A=1; B='x y'; C=(p 'q r'); declare -A D=([k]=v); f() { echo f$A; };"
     " alias g='echo g'; set -f; shopt -s nullglob; umask 027; set -- a 'b c';"
@@ -72,11 +87,15 @@ class TimeoutRules:
         assert session.exec("echo ok").stdout == "ok\n"
 
     @requires(Capability.OS_PROCESSES)
-    @pytest.mark.parametrize("kind", IGNORANT)
-    def test_T1_a_command_that_ignores_signals_ends_too(self, session: Session, kind: str) -> None:
+    def test_T1_a_command_that_ignores_signals_ends_too(self, sandbox: Sandbox) -> None:
         """Within three seconds more."""
-        stopped(session, IGNORANT[kind], grace=3.0)
-        assert session.exec("echo ok").stdout == "ok\n"
+
+        def try_one(command: str) -> None:
+            with sandbox.session() as session:
+                stopped(session, command, grace=3.0)
+                assert session.exec("echo ok").stdout == "ok\n"
+
+        side_by_side(IGNORANT, try_one)
 
     def test_T1_streams_are_bounded_too(self, session: Session) -> None:
         """Reading an `exec_stream` raises when the time is over, after the output so far."""
@@ -110,36 +129,29 @@ class TimeoutRules:
             result = session.exec(f"echo alive {number}")
             assert (result.stdout, result.stderr) == (f"alive {number}\n", "")
 
-    @pytest.mark.parametrize(
-        "command",
-        [
-            "sleep 0.8; touch late",
-            "(sleep 0.8; touch late) & wait",
-            "(sleep 0.8; touch late) | cat",
-            "sh -c 'sleep 0.8; touch late'",
-            "f() { sleep 0.8; touch late; }; f",
-        ],
-    )
-    def test_T2_nothing_writes_late(self, sandbox: Sandbox, session: Session, command: str) -> None:
+    def test_T2_nothing_writes_late(self, sandbox: Sandbox) -> None:
         """What the command would have done later is not done."""
-        stopped(session, command, timeout=0.3)
-        stays(lambda: not file_exists(sandbox, "late"), 1.0)
+
+        def try_one(command: str) -> None:
+            with sandbox.session() as session:
+                session.exec("mkdir $BASHPID; cd $BASHPID")
+                stopped(session, command, timeout=0.3)
+                stays(lambda: not session.exists("late"), 2.2)
+
+        side_by_side(LATE, try_one)
 
     @requires(Capability.OS_PROCESSES)
-    @pytest.mark.parametrize(
-        "command",
-        [
-            "(setsid sh -c 'sleep 0.8; touch late' &) ; sleep 60",
-            "(trap '' TERM HUP; sleep 0.8; touch late) & wait",
-            "(trap 'touch late' TERM; sleep 60) & trap '' TERM; sleep 60",
-            "nohup sh -c 'sleep 0.8; touch late' >/dev/null 2>&1 & disown -a; sleep 60",
-        ],
-    )
-    def test_T2_nobody_escapes(self, sandbox: Sandbox, session: Session, command: str) -> None:
+    def test_T2_nobody_escapes(self, sandbox: Sandbox) -> None:
         """Neither by a session of its own, nor by ignoring signals; TERM may be answered before the call returns."""
-        stopped(session, command, timeout=0.3, grace=3.0)
-        session.exec("rm -f late")
-        stays(lambda: not file_exists(sandbox, "late"), 1.0)
+
+        def try_one(command: str) -> None:
+            with sandbox.session() as session:
+                session.exec("mkdir $BASHPID; cd $BASHPID")
+                stopped(session, command, timeout=0.3, grace=3.0)
+                session.exec("rm -f late")
+                stays(lambda: not session.exists("late"), 4.2)
+
+        side_by_side(ESCAPES, try_one)
 
     @requires(Capability.OS_PROCESSES)
     def test_T2_the_tree_is_gone_when_the_call_raises(self, sandbox: Sandbox, session: Session) -> None:
@@ -183,15 +195,20 @@ class TimeoutRules:
         report = run_program("stop_commands", transport_source, "50")
         assert report == {"children": 0, "descriptors": 0}
 
-    @pytest.mark.parametrize("command", ["sleep 60", "while :; do :; done", "trap '' TERM; (sleep 60); sleep 60"])
-    def test_T3_the_session_lives_on_with_its_state(self, session: Session, command: str) -> None:
+    def test_T3_the_session_lives_on_with_its_state(self, sandbox: Sandbox) -> None:
         """All that earlier commands left is there, whether or not the shell had to be replaced."""
-        assert session.exec(LEFT).exit_code == 0
-        assert session.exec(LOOK).stdout == SEEN
-        for _ in range(2):
-            stopped(session, command, timeout=0.3, grace=3.0)
-            assert session.exec("echo $?").stdout.strip().isdecimal()
-            assert session.exec(LOOK).stdout == SEEN
+
+        def try_one(command: str) -> None:
+            with sandbox.session() as session:
+                session.exec("mkdir $BASHPID; cd $BASHPID")
+                assert session.exec(LEFT).exit_code == 0
+                assert session.exec(LOOK).stdout == SEEN
+                for _ in range(2):
+                    stopped(session, command, timeout=0.3, grace=3.0)
+                    assert session.exec("echo $?").stdout.strip().isdecimal()
+                    assert session.exec(LOOK).stdout == SEEN
+
+        side_by_side(["sleep 60", "while :; do :; done", "trap '' TERM; (sleep 60); sleep 60"], try_one)
 
     def test_T3_changes_of_the_stopped_command_are_whole_or_gone(self, session: Session) -> None:
         """What it had changed itself may remain or not; the rest does."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -109,6 +109,15 @@ def in_threads(count: int, function: Callable[[int], T], timeout: float = 60.0) 
     futures = [start(partial(run, number)) for number in range(count)]
     deadline = time.monotonic() + timeout
     return [future.result(max(0.0, deadline - time.monotonic())) for future in futures]
+
+
+def side_by_side(items: Iterable[T], function: Callable[[T], object], timeout: float = 60.0) -> None:
+    """Call *function* with each of *items* at the same time; fail with all that failed."""
+    calls = [(item, start(partial(function, item))) for item in items]
+    deadline = time.monotonic() + timeout
+    errors = [(item, call.exception(max(0.0, deadline - time.monotonic()))) for item, call in calls]
+    failed = [f"{item!r}: {error!r}" for item, error in errors if error is not None]
+    assert not failed, "\n".join(failed)
 
 
 def unique(prefix: str = "x") -> str:

@@ -83,7 +83,7 @@ class Supervisor:
             theirs.close()
             os.close(parent)
             os.close(says)
-        self._said = said
+        self._said: int | None = said
         try:
             self.ask({"do": "ping"}).result()
         except SupervisorGoneError:
@@ -160,13 +160,18 @@ class Supervisor:
     def forget(self) -> None:
         """In a forked child: let go of descriptors; the supervisor is the parent's."""
         sock, self._socket = self._socket, None
+        said, self._said = self._said, None
         if sock is not None:
             sock.close()
-            os.close(self._said)
+        if said is not None:
+            os.close(said)
 
     def _last_words(self) -> str:
         """What it wrote to standard error; blocks until it has ended. Closes that pipe."""
-        with open(self._said, "rb") as pipe:
+        said, self._said = self._said, None
+        if said is None:
+            return ""
+        with open(said, "rb") as pipe:
             return pipe.read().decode(errors="replace").strip()
 
 

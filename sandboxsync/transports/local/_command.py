@@ -372,6 +372,11 @@ class SessionCommand(Running):
         return True
 
     def _silence(self) -> None:
+        if not self._supervisor.is_there():
+            # Killed by somebody else: nothing here can be watched, ended or reaped any more.
+            self._shell.kill()
+            self._die()
+            return
         self._shell.collect()
         self._shell.resume()
         if self._killing or self._ended or not self._shell.is_alive():

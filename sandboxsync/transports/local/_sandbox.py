@@ -50,7 +50,7 @@ class LocalSandbox:
         self._settings = settings
         self.bash = settings.bash
         self.incarnation = secrets.token_hex(8)
-        self.lost = False
+        self._lost = False
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._owners = itertools.count(1)
@@ -85,6 +85,11 @@ class LocalSandbox:
                     self._start()
         assert self._supervisor is not None
         return self._supervisor
+
+    def is_lost(self) -> bool:
+        """Whether it has ended, be it that its supervisor was killed."""
+        supervisor = self._supervisor
+        return self._lost or (supervisor is not None and not supervisor.is_there())
 
     # For what it hosts
 
@@ -169,7 +174,7 @@ class LocalSandbox:
 
     def gone(self) -> SandboxError:
         """Note that the supervisor has ended under us; the error to raise."""
-        self.lost = True
+        self._lost = True
         return SessionTerminatedError("the sandbox was ended", code="SANDBOX_RESTARTED")
 
     # Sessions
@@ -227,7 +232,7 @@ class LocalSandbox:
 
     def destroy(self) -> None:
         """End everything in it, and remove its directory (never a workspace that was given)."""
-        self.lost = True
+        self._lost = True
         supervisor = self._supervisor
         if supervisor is not None:
             if self._settings.workspace is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
@@ -134,10 +133,9 @@ class LocalSession:
         try:
             if left is not None:
                 self._arm(shell, tag, left)
-            shell.start(texts)
-            # The shell waits for us to open these. Not before, to hold few descriptors at a time.
             pipes[place.open("o")] = "stdout"
             pipes[place.open("e")] = "stderr"
+            shell.start(texts)
             command = SessionCommand(self._sandbox.supervisor, pipes, timeout, self, shell, tag, left is not None)
         except BaseException:
             for fd in pipes:
@@ -308,10 +306,10 @@ class LocalSession:
         self.turn.close(self._sandbox.gone)
         shell = self._shell
         if shell is not None:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(shell.pidfd, signal.SIGKILL)  # dead already, unless the supervisor was killed
+            # A busy one is let go of by its command, whose reader sees its end.
             if idle:
                 self._shell = None
+                shell.kill()  # dead already, unless the supervisor was killed
                 shell.close()
 
     def abandon(self) -> None:

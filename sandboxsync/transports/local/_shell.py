@@ -7,6 +7,7 @@ the FIFOs of what the shell reports and of the states after its commands.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -189,6 +190,11 @@ class Shell:
             self.place.signal("s")
             return False
         return not self.place.has_unread_signal() and not self.has_report()
+
+    def kill(self) -> None:
+        """SIGKILL for it, where its supervisor cannot do that."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def resume(self) -> None:
         """Let it go on if something has stopped it, for which nobody else would."""

@@ -6,7 +6,6 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from sandboxsync.errors import FileError
 from sandboxsync.transports.base import CommandRequest, Environment
 from sandboxsync.transports.local._command import SingleCommand
 

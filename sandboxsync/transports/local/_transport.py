@@ -253,7 +253,7 @@ class _Entry:
         return sandbox
 
     def is_lost(self) -> bool:
-        return self._sandbox is not None and self._sandbox.lost
+        return self._sandbox is not None and self._sandbox.is_lost()
 
     def end(self) -> None:
         with self._starting:

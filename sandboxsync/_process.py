@@ -209,9 +209,7 @@ class ProcessLogStream(Closing):
     def __init__(self, client: Client, process_id: str) -> None:
         self.process_id = process_id
         self._client = client
-        self._stream: LogStream = client.call(
-            client.transport.follow_logs, client.sandbox_id, process_id, True
-        )
+        self._stream: LogStream = client.call(client.transport.follow_logs, client.sandbox_id, process_id, True)
         self._decoders = {name: make_decoder("utf-8", "replace") for name in ("stdout", "stderr")}
         self._next: deque[LogEvent] = deque()
         self._ended = self._closed = self._over = False

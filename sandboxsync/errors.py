@@ -263,9 +263,7 @@ class SessionError(SandboxError):
 
     code = "SESSION_ERROR"
 
-    def __init__(
-        self, message: str = "", *, session_id: str | None = None, **common: Unpack[_Common]
-    ) -> None:
+    def __init__(self, message: str = "", *, session_id: str | None = None, **common: Unpack[_Common]) -> None:
         super().__init__(message, **common)
         self.session_id = session_id
 
@@ -314,9 +312,7 @@ class SessionDestroyedError(_PartialOutput, SessionError):
 
     code = "SESSION_DESTROYED"
 
-    def __init__(
-        self, message: str = "", *, session_id: str | None = None, **common: Unpack[_Output]
-    ) -> None:
+    def __init__(self, message: str = "", *, session_id: str | None = None, **common: Unpack[_Output]) -> None:
         super().__init__(message, **common)
         self.session_id = session_id
 
@@ -431,9 +427,7 @@ class ProcessError(SandboxError):
 
     code = "PROCESS_ERROR"
 
-    def __init__(
-        self, message: str = "", *, process_id: str | None = None, **common: Unpack[_Common]
-    ) -> None:
+    def __init__(self, message: str = "", *, process_id: str | None = None, **common: Unpack[_Common]) -> None:
         super().__init__(message, **common)
         self.process_id = process_id
 
@@ -523,9 +517,7 @@ class CodeContextError(SandboxError):
 
     code = "CODE_CONTEXT_ERROR"
 
-    def __init__(
-        self, message: str = "", *, context_id: str | None = None, **common: Unpack[_Common]
-    ) -> None:
+    def __init__(self, message: str = "", *, context_id: str | None = None, **common: Unpack[_Common]) -> None:
         super().__init__(message, **common)
         self.context_id = context_id
 
@@ -599,9 +591,7 @@ class SandboxUnavailableError(TransportError):
     code = "SANDBOX_UNAVAILABLE"
     retryable = True
 
-    def __init__(
-        self, message: str = "", *, retry_after: float | None = None, **common: Unpack[_Common]
-    ) -> None:
+    def __init__(self, message: str = "", *, retry_after: float | None = None, **common: Unpack[_Common]) -> None:
         super().__init__(message, **common)
         self.retry_after = retry_after
 

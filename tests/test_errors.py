@@ -21,8 +21,7 @@ NOW = datetime(2024, 5, 1, tzinfo=timezone.utc)
 RESULT = ExecResult(3, "out", "err\n", b"out", b"err\n", "false", 0.5, NOW, "s1")
 SECRETS = ("hunter2", "ghp_abc123", "dXNlcjpwdw==")
 LEAKY = (
-    "GET https://user:hunter2@host/x?token=ghp_abc123 "
-    "Authorization: Basic dXNlcjpwdw== then https://ghp_abc123@host"
+    "GET https://user:hunter2@host/x?token=ghp_abc123 Authorization: Basic dXNlcjpwdw== then https://ghp_abc123@host"
 )
 
 FIELDS: dict[str, object] = {

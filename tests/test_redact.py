@@ -94,9 +94,7 @@ def test_values_are_redacted_at_every_depth() -> None:
     assert redact_context(None) == {}
 
 
-@pytest.mark.parametrize(
-    "key", ["token", "access_token", "password", "Authorization", "api_key", "X-API-Key"]
-)
+@pytest.mark.parametrize("key", ["token", "access_token", "password", "Authorization", "api_key", "X-API-Key"])
 def test_values_of_secret_keys_go_whole(key: str) -> None:
     """A value under a name that says secret is masked, whatever it looks like."""
     assert redact_context({"headers": {key: "abc"}}) == {"headers": {key: MASK}}

@@ -85,7 +85,7 @@ class Turn:
                 self._holder = None
 
     def close(self, reason: Callable[[], BaseException]) -> None:
-        """Let everybody who waits, and everybody who comes, get what `reason` makes. The holder still has to release."""
+        """Let all who wait, and all who come, get what `reason` makes. The holder still has to release."""
         with self._lock:
             self._closed = reason
             for place in self._line:

@@ -276,7 +276,8 @@ class Transport(Protocol):
     @abstractmethod
     def create_session(self, ref: SessionRef, spec: SessionSpec) -> None:
         """Make the session. Raises `SessionExistsError` when its id is in use and its shell lives, and for `spec.cwd`
-        `SandboxFileNotFoundError` or `SandboxNotADirectoryError`: then no session is made (S16)."""
+        `SandboxFileNotFoundError` or `SandboxNotADirectoryError`: then no session is made (S16).
+        """
 
     @abstractmethod
     def delete_session(self, ref: SessionRef) -> None:
@@ -334,7 +335,7 @@ class Transport(Protocol):
 
     @abstractmethod
     def kill_process(self, sandbox_id: str, process_id: str, signal: int) -> None:
-        """TERM, INT, QUIT and KILL end the tree: returns when it is gone, KILL after 2 s. Others go to the main process.
+        """TERM, INT, QUIT and KILL end the tree: returns when it is gone, KILL after 2 s. Others go to the main one.
 
         Does nothing to one that has ended. Raises `ProcessNotFoundError`.
         """
@@ -360,18 +361,18 @@ class Transport(Protocol):
 
     @abstractmethod
     def read_file(self, ref: SessionRef, path: str, chunk_size: int) -> ByteStream:
-        """Open a file to read. Raises `SandboxFileNotFoundError`, `SandboxIsADirectoryError`, `SandboxPermissionError` …"""
+        """Open a file to read. Raises `FileError` of the kind that fits: missing, a directory, not permitted."""
 
     @abstractmethod
     def write_file(self, ref: SessionRef, path: str, chunks: Iterable[bytes]) -> FileInfo:
-        """Write a file whole or not at all, also when `chunks` raises (F2); make missing parents. Returns what is there.
+        """Write a file whole or not at all, also when `chunks` raises (F2); make missing parents. Returns what it is.
 
         Raises `SandboxIsADirectoryError`, `SandboxPermissionError`, `NoSpaceError` …, and what `chunks` raises.
         """
 
     @abstractmethod
     def stat(self, ref: SessionRef, path: str, follow_symlinks: bool) -> FileInfo:
-        """What lies at `path`. Raises `SandboxFileNotFoundError` …"""
+        """What lies at `path`. Raises `FileError` of the kind that fits."""
 
     @abstractmethod
     def list_files(self, ref: SessionRef, path: str, recursive: bool) -> list[FileInfo]:

@@ -53,7 +53,9 @@ class Pending:
         self.close()
         if not data:
             if self._supervisor.is_there():
-                raise SandboxUnavailableError("the supervisor of the sandbox could not take a request: too many open files")
+                raise SandboxUnavailableError(
+                    "the supervisor of the sandbox could not take a request: too many open files"
+                )
             raise SupervisorGoneError
         answer: dict[str, Any] = json.loads(data)
         return answer, fds

@@ -325,12 +325,13 @@ class SessionCommand(Running):
             try:
                 pending = self._supervisor.ask({**end, "at_once": self._shell.pid}, self._shell.reports)
             except SupervisorGoneError:
+                self._killing = False
                 return
         try:
             result = pending.result()
         except SupervisorGoneError:
-            return
-        if result is not None and result[0].get("ended"):
+            result = None
+        if result is None or result[0].get("ended"):
             self._killing = False
 
     def _told(self, fd: int) -> None:
@@ -344,8 +345,10 @@ class SessionCommand(Running):
                     self._ask_verdict(self._shell.pid)
                 except SupervisorGoneError:
                     self._die()
-            elif self._killing:
+            elif self._supervisor.is_there():
                 time.sleep(0.001)  # a report that `kill` wants left alone would be told of again at once
+            else:
+                self._lose()
 
     def _hear(self) -> bool:
         """Read what the shell reports; `True` when that was the end of the command."""
@@ -373,9 +376,7 @@ class SessionCommand(Running):
 
     def _silence(self) -> None:
         if not self._supervisor.is_there():
-            # Killed by somebody else: nothing here can be watched, ended or reaped any more.
-            self._shell.kill()
-            self._die()
+            self._lose()
             return
         self._shell.collect()
         self._shell.resume()
@@ -385,6 +386,11 @@ class SessionCommand(Running):
             # `set -r`, say, or somebody defined a function called `builtin`.
             self._ended = True
             self._finish(self._session.spoilt())
+
+    def _lose(self) -> None:
+        """The supervisor was killed: nothing here can be watched, ended or reaped any more."""
+        self._shell.kill()
+        self._die()
 
     def _die(self) -> None:
         try:

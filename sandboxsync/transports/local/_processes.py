@@ -75,7 +75,9 @@ class Processes:
         self._lock = threading.Lock()
         self._records: dict[str, _Record | None] = {}
 
-    def start(self, request: ProcessRequest, session_id: str | None, env: dict[str, str], snapshot: Snapshot) -> ProcessInfo:
+    def start(
+        self, request: ProcessRequest, session_id: str | None, env: dict[str, str], snapshot: Snapshot
+    ) -> ProcessInfo:
         """Start one from the state of its session. See `Transport.start_process`."""
         sandbox = self._sandbox
         cwd = snapshot.directory

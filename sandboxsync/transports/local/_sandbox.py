@@ -14,7 +14,13 @@ from importlib import resources
 
 import attrs
 
-from sandboxsync.errors import SandboxError, SessionExistsError, SessionNotFoundError, SessionTerminatedError, file_error
+from sandboxsync.errors import (
+    SandboxError,
+    SessionExistsError,
+    SessionNotFoundError,
+    SessionTerminatedError,
+    file_error,
+)
 from sandboxsync.transports.base import Environment, SessionRef, SessionSpec
 from sandboxsync.transports.local._channel import Supervisor, SupervisorGoneError
 from sandboxsync.transports.local._processes import Processes, Snapshot

@@ -305,12 +305,11 @@ class LocalSession:
         idle = self.turn.take()
         self.turn.close(self._sandbox.gone)
         shell = self._shell
-        if shell is not None:
-            # A busy one is let go of by its command, whose reader sees its end.
-            if idle:
-                self._shell = None
-                shell.kill()  # dead already, unless the supervisor was killed
-                shell.close()
+        # A busy one is let go of by its command, whose reader sees its end.
+        if idle and shell is not None:
+            self._shell = None
+            shell.kill()  # dead already, unless the supervisor was killed
+            shell.close()
 
     def abandon(self) -> None:
         """In a forked child: keep what the session is made from, and nothing that is the parent's."""

@@ -1,8 +1,8 @@
 """A running bash of a session, and the directory through which it is spoken to.
 
-Files of the directory: `l` the lines that the shell runs, `k` the FIFO that says when there is a command, `c` and `i` the
-command and its standard input, `o` and `e` the FIFOs of its output, `b` and `a` the scripts before and after it, `r` and `s`
-the FIFOs of what the shell reports and of the states after its commands.
+Files of the directory: `l` the lines that the shell runs, `k` the FIFO that says when there is a command, `c` and `i`
+the command and its standard input, `o` and `e` the FIFOs of its output, `b` and `a` the scripts before and after it, `r`
+and `s` the FIFOs of what the shell reports and of the states after its commands.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Place:
         for script in ("before.bash", "after.bash"):
             os.link(scripts + script, directory + script[0])
         at = shlex.quote(directory)
-        # The status of `before.bash` is `$?` for the command; as part of a list it does not end a shell with errexit. The
-        # second line has as many redirections as the command, so that a shell that lacks descriptors for them says
-        # nothing. The traps are not cleared by the file, because a sourced file gets back those that its caller had.
+        # The status of `before.bash` is `$?` for the command; as part of a list it does not end a shell with errexit.
+        # The second line has as many redirections as the command, so that a shell that lacks descriptors for them says
+        # nothing. The traps are not cleared by the file, because a sourced file gets back those its caller had.
         self._lines = (
             rf'\builtin . {at}b&&((1));\builtin eval "$__sbx" <"${{__sbx[1]}}" >{at}o 2>{at}e'
             "\n"
@@ -70,9 +70,7 @@ class Place:
         """Put down the lines for `_BATCH` more commands."""
         _write(self.directory + "l", self._lines, os.O_APPEND)
 
-    def write_command(
-        self, request: CommandRequest, cwd: str, values: Iterable[str], status: int, tag: int
-    ) -> int:
+    def write_command(self, request: CommandRequest, cwd: str, values: Iterable[str], status: int, tag: int) -> int:
         """Put a command down; returns the number of texts. `status` is `$?` before it. Raises `OSError`."""
         source = "/dev/null"
         if request.stdin is not None:
@@ -99,7 +97,8 @@ class Place:
 
     def open(self, name: str) -> int:
         """The reading end of a FIFO, which does not block. Only a newly opened one shows when this command's writers
-        have gone: an older one shows that of the last command's."""
+        have gone: an older one shows that of the last command's.
+        """
         return os.open(self.directory + name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def fifos(self) -> list[str]:
@@ -107,7 +106,7 @@ class Place:
         return [self.directory + name for name in "krs"]
 
     def signal(self, word: str) -> None:
-        """Write a line to `k`. When the shell has ended nothing comes of it, and who waits for its answer finds that."""
+        """Write a line to `k`. When the shell has ended nothing comes of it; who waits for its answer finds that."""
         try:
             fd = os.open(self.directory + "k", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as exc:
@@ -228,7 +227,7 @@ class Shell:
         return Report(int(status), bool(attributes.translate(None, b"ax")), os.fsdecode(directory))
 
     def collect(self) -> None:
-        """Take the states that it has written by now, without waiting, but for one so large that the FIFO holds it up."""
+        """Take the states that it has written by now. Waits only for one so large that the FIFO holds it up."""
         if self._states_due:
             with self._taking:
                 if self._closed:

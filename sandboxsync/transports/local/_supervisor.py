@@ -481,9 +481,7 @@ class Supervisor:
         remove_tree(self.root)
 
 
-def fork_program(
-    program: str, argv: list[str], env: dict[str, str], directory: int, fds: list[int], tag: int
-) -> int:
+def fork_program(program: str, argv: list[str], env: dict[str, str], directory: int, fds: list[int], tag: int) -> int:
     """Start a program in a session of its own, with default signals; returns its pid."""
     environment = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     arguments = [os.fsencode(argument) for argument in argv]

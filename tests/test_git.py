@@ -633,7 +633,8 @@ class TestOnThisMachine:
                 )
             assert 1.4 < time.monotonic() - started < 5
             assert sandbox.exec("ls -A").stdout == ""
-            assert sandbox.exec("pgrep -fc [h]ang/bare.git").stdout == "0\n"
+            port = server.url.rpartition(":")[2]
+            assert sandbox.exec(f"pgrep -fc '[:]{port}/hang/bare.git'").stdout == "0\n"
 
     def test_errors_have_one_root(self) -> None:
         """Each of git's errors is a GitError and a SandboxError with a code of its own."""

@@ -439,7 +439,7 @@ class TestPersistAndHydrate:
         [
             b"",
             b"garbage" * 1000,
-            gzip.compress(b"garbage" * 1000),
+            gzip.compress(b"garbage" * 1000, mtime=0),
             tarfile.TarInfo("../evil").tobuf() + bytes(1024),
             tarfile.TarInfo("f").tobuf() * 3,
         ],

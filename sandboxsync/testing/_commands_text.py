@@ -61,7 +61,7 @@ OVERRIDES = [
     "function {0} {{ exit 9; }}",
 ]
 NAMES = (
-    *("eval", "builtin", "command", "cd", "pwd", "read", "printf", "trap", "exit", "return", "source", ".", "test"),
+    *("eval", "command", "cd", "pwd", "read", "printf", "trap", "exit", "return", "source", ".", "test"),
     *("[", "exec", "set", "shopt", "unset", "unalias", "alias", "export", "declare", "typeset", "local", "readonly"),
     *("mapfile", "readarray", "wait", "kill", "jobs", "ulimit", "umask", "true", "false", ":", "let", "times", "cat"),
     *("mkdir", "rm", "env", "mkfifo", "sleep", "compgen", "type", "hash", "enable"),

@@ -198,7 +198,8 @@ class ConcurrencyRules:
         if kind in TIDY:
             assert list(temporary.iterdir()) == []
         if kind in ("return", "sys.exit"):
-            assert (process.returncode, complaints) == (0, "")
+            assert complaints == ""
+            assert process.returncode == 0
 
     def test_C5_a_closed_transport_has_nothing_left(self, transport: Transport, sandbox: Sandbox) -> None:
         """`close` ends what is there, and later calls say that it is closed."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
 from sandboxsync.errors import SessionBusyError
 
 __all__ = ["Turn"]
+
+_STEP = 0.1
 
 
 class Turn:
@@ -23,8 +26,10 @@ class Turn:
         self._line: deque[_Place] = deque()
         self._closed: Callable[[], BaseException] | None = None
 
-    def acquire(self, timeout: float | None = None) -> bool:
+    def acquire(self, timeout: float | None = None, meanwhile: Callable[[], None] | None = None) -> bool:
         """Wait for the turn, at most `timeout` seconds; `False` when they passed (0 looks once).
+
+        `meanwhile` is called every 0.1 s of the wait, without losing the place in the line.
 
         Raises `SessionBusyError` for the thread that holds it, and what `close` was given, also to those who wait.
         """
@@ -44,7 +49,7 @@ class Turn:
             place = _Place(me)
             self._line.append(place)
         try:
-            came = place.gate.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+            came = _wait(place.gate, timeout, meanwhile)
         except BaseException:
             self._leave(place)
             raise
@@ -102,3 +107,15 @@ class _Place:
         self.thread = thread
         self.gate = threading.Lock()
         self.gate.acquire()
+
+
+def _wait(gate: threading.Lock, timeout: float | None, meanwhile: Callable[[], None] | None) -> bool:
+    until = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = threading.TIMEOUT_MAX if until is None else max(0.0, until - time.monotonic())
+        step = left if meanwhile is None else min(left, _STEP)
+        if gate.acquire(timeout=min(step, threading.TIMEOUT_MAX)):
+            return True
+        if meanwhile is None or left <= _STEP:
+            return False
+        meanwhile()

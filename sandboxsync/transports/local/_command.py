@@ -32,6 +32,8 @@ __all__ = ["Running", "SessionCommand", "SingleCommand"]
 
 _CHUNK = 1 << 16
 _LARGE_PIPE = 1 << 20
+_LEFT_ALONE = 0.5
+"""Seconds without a reader after which a command counts as one that nobody reads."""
 _LOOK = 250
 """Milliseconds between looks at a shell that says nothing, for signs that it never will."""
 
@@ -58,6 +60,8 @@ class Running(CommandStream, ABC):
         for fd in pipes:
             self._poll.register(fd, select.POLLIN)
         self._reading = threading.Lock()
+        self._read_at = time.monotonic()
+        self._released = False
         self._closing = False
 
     def read(self) -> Output | Exited:
@@ -69,6 +73,9 @@ class Running(CommandStream, ABC):
                     raise ValueError("this command has ended and all of it was read")
                 self._step()
             item = self._queue.popleft()
+            self._read_at = time.monotonic()
+            if not isinstance(item, Output):
+                self._release()
         finally:
             self._reading.release()
         if isinstance(item, SandboxError):
@@ -84,6 +91,7 @@ class Running(CommandStream, ABC):
                 self._step()
                 self._queue.clear()
             self._queue.clear()
+            self._release()
 
     @abstractmethod
     def kill(self) -> None: ...
@@ -101,7 +109,7 @@ class Running(CommandStream, ABC):
 
     @abstractmethod
     def _release(self) -> None:
-        """The command is over: give back what it held."""
+        """The end was taken, or nobody will: give back what the command held. May be called again."""
 
     def _step(self) -> None:
         """Wait for something to happen and take it in."""
@@ -171,7 +179,6 @@ class Running(CommandStream, ABC):
         self._queue.append(outcome)
         if self._verdict is not None:
             self._verdict.close()
-        self._release()
 
     def _hand_over(self, held: list[int]) -> None:
         """Let the supervisor read to nowhere what background jobs write from now on (E4)."""
@@ -258,6 +265,9 @@ class SingleCommand(Running):
         return
 
     def _release(self) -> None:
+        if self._released:
+            return
+        self._released = True
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._script)  # there only for a command that was too long for an argument
         with contextlib.suppress(SupervisorGoneError):
@@ -299,7 +309,8 @@ class SessionCommand(Running):
 
     def look(self) -> None:
         """Take in the end of the command if it has come, so that others get their turn though nobody reads this."""
-        if not self._reading.acquire(blocking=False):
+        # Not of one that is being read: its reader may be busy with what it got, and holds the turn meanwhile.
+        if time.monotonic() - self._read_at < _LEFT_ALONE or not self._reading.acquire(blocking=False):
             return
         try:
             if self._verdict is not None:
@@ -307,6 +318,8 @@ class SessionCommand(Running):
                     self._die()
             elif not self._over and not self._hear() and not self._shell.is_alive():
                 self._told(self._shell.pidfd)
+            if self._over:
+                self._release()
         finally:
             self._reading.release()
 
@@ -421,4 +434,6 @@ class SessionCommand(Running):
         self._session.renew_pipes([self._pipes[fd] for fd in held])
 
     def _release(self) -> None:
-        self._session.turn.release()
+        if not self._released:
+            self._released = True
+            self._session.turn.release()

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalSession"]
 
-_LOOK = 0.1
-"""Seconds between looks whether a command that nobody reads has ended, by those who wait for its session."""
-
 
 class LocalSession:
     """What a sandbox keeps of a session. Its shell starts with the first command and is replaced when it ended."""
@@ -88,22 +85,18 @@ class LocalSession:
             raise
 
     def _wait_for_turn(self, timeout: float | None) -> None:
-        until = None if timeout is None else time.monotonic() + timeout
         if self._current is not None and self._current.abandoned:
             self._current.close()
-        while True:
-            left = _LOOK if until is None else min(_LOOK, until - time.monotonic())
-            if self.turn.acquire(left):
-                return
-            if left < _LOOK:
-                raise CommandTimeoutError(
-                    f"the session was busy for {timeout:g} s; the command was not started",
-                    timeout=timeout,
-                    started=False,
-                )
-            current = self._current
-            if current is not None:
-                current.look()
+        if not self.turn.acquire(timeout, self._look):
+            raise CommandTimeoutError(
+                f"the session was busy for {timeout:g} s; the command was not started", timeout=timeout, started=False
+            )
+
+    def _look(self) -> None:
+        """See whether a command that nobody reads has ended, for those who wait for its session."""
+        current = self._current
+        if current is not None:
+            current.look()
 
     def _limit(self, request: CommandRequest) -> float | None:
         if not isinstance(request.timeout, Unset):

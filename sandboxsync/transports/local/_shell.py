@@ -1,8 +1,8 @@
 """A running bash of a session, and the directory through which it is spoken to.
 
 Files of the directory: `l` the lines that the shell runs, `k` the FIFO that says when there is a command, `c` and `i`
-the command and its standard input, `o` and `e` the FIFOs of its output, `b` and `a` the scripts before and after it, `r`
-and `s` the FIFOs of what the shell reports and of the states after its commands.
+the command and its standard input, `o` and `e` the FIFOs of its output, `b` and `a` the scripts before and after it,
+`r` and `s` the FIFOs of what the shell reports and of the states after its commands.
 """
 
 from __future__ import annotations

@@ -20,7 +20,10 @@ if ((__sbx[5] > 6)); then
   __sbx_old=()
   for ((__sbx_at = 6; __sbx_at < __sbx[5]; __sbx_at += 2)); do
     __sbx_name="${__sbx[__sbx_at]}[@]"
-    [[ -z ${!__sbx_name+set} ]] || __sbx_old+=("${!__sbx_name@A}")
+    if [[ -n ${!__sbx_name+set} ]]; then
+      __sbx_old+=("${!__sbx_name@A}")
+      \builtin unset -v "${__sbx[__sbx_at]}"
+    fi
     \builtin export "${__sbx[__sbx_at]}=${__sbx[__sbx_at + 1]}"
   done
   \builtin unset -v __sbx_at __sbx_name

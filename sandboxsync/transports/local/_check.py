@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 
 from sandboxsync.errors import ConfigurationError
@@ -25,6 +24,8 @@ def check_platform() -> None:
 
 def check_bash(bash: str) -> str:
     """The absolute path of the bash to use. Raises `ConfigurationError`."""
+    import shutil
+
     path = shutil.which(bash)
     if path is None:
         raise ConfigurationError(f"LocalTransport needs bash, and found no program {bash!r} in PATH")

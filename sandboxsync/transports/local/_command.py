@@ -52,7 +52,7 @@ class Running(CommandStream, ABC):
         self._timeout = timeout
         self._session_id = session_id
         self._pipes = pipes
-        self._chunk = _CHUNK
+        self._large: set[int] = set()
         self._queue: deque[Output | Exited | SandboxError] = deque()
         self._over = False
         self._verdict: Pending | None = None
@@ -120,8 +120,8 @@ class Running(CommandStream, ABC):
             if name is None:
                 others.append(fd)
             elif event & select.POLLIN:
-                data = os.read(fd, self._chunk)
-                if len(data) == self._chunk == _CHUNK:
+                data = os.read(fd, _CHUNK)
+                if len(data) == _CHUNK and fd not in self._large:
                     self._enlarge(fd)
                 if data:
                     self._queue.append(Output(name, data))
@@ -136,7 +136,7 @@ class Running(CommandStream, ABC):
 
     def _enlarge(self, fd: int) -> None:
         """Make room for a command that writes much. The system may refuse, which only makes it slower."""
-        self._chunk = _LARGE_PIPE // 4
+        self._large.add(fd)
         try:
             fcntl.fcntl(fd, getattr(fcntl, "F_SETPIPE_SZ", 1031), _LARGE_PIPE)
         except PermissionError:
@@ -391,7 +391,7 @@ class SessionCommand(Running):
         if not self._supervisor.is_there():
             self._lose()
             return
-        self._shell.collect()
+        self._shell.collect(always=True)
         self._shell.resume()
         if self._killing or self._ended or not self._shell.is_alive():
             return

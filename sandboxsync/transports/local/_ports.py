@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
 import time
 
@@ -31,6 +30,8 @@ def _connect(host: str, port: int, timeout: float) -> int | None:
 
 
 def _get(host: str, port: int, path: str, timeout: float) -> int | None:
+    import http.client
+
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
         connection.request("GET", path)

@@ -28,7 +28,7 @@ __all__ = ["FIRST_VALUE", "Place", "Report", "Shell", "is_readable"]
 FIRST_VALUE = 6
 """Index in the array `__sbx` of what comes after the fixed texts: see `before.bash`."""
 _REPORT_FIELDS = 4
-_STATE_FIELDS = 8
+_STATE_FIELDS = 7
 _LARGE_STATE = 1 << 14
 """Bytes of a state from which it might not fit into a FIFO (64 KiB) beside another."""
 _BATCH = 256
@@ -91,7 +91,7 @@ class Place:
         words = " ".join(map(shlex.quote, (self._scripts + "restore.bash", path, directory, fallback)))
         return (
             f"\\builtin . {words}\n"
-            '\\builtin eval "\\\\builtin set -- ${__sbx[7]}"\n'
+            '\\builtin eval "\\\\builtin set -- ${__sbx[6]}"\n'
             f"\\builtin . {shlex.quote(self._scripts + 'restore-options.bash')}\n"
         ).encode(*_TEXT)
 
@@ -226,9 +226,12 @@ class Shell:
         self._states_due += 1
         return Report(int(status), bool(attributes.translate(None, b"ax")), os.fsdecode(directory))
 
-    def collect(self) -> None:
-        """Take the states that it has written by now. Waits only for one so large that the FIFO holds it up."""
-        if self._states_due:
+    def collect(self, always: bool = False) -> None:
+        """Take the states it has written by now, before they fill the FIFO; only then, unless `always`.
+
+        Waits for the rest of one that is too large for the FIFO.
+        """
+        if always or self.state is None or self._states_due * len(self.state) > _LARGE_STATE:
             with self._taking:
                 if self._closed:
                     return

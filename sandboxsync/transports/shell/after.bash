@@ -29,16 +29,15 @@ fi
 \builtin unset -v __sbx
 {
   \builtin printf '%s\0' "$BASHOPTS" "$SHELLOPTS"
-  \builtin declare -f
-  \builtin printf '\0'
-  \builtin declare -F
-  \builtin printf '\0'
   \builtin declare -p
   \builtin printf '\0'
   \builtin alias -p
-  \builtin printf '\0'
   \builtin trap -p
   \builtin umask -p
+  \builtin printf '\0'
+  \builtin declare -f
+  \builtin printf '\0'
+  \builtin declare -F
   \builtin printf '\0'
   \builtin printf '%s ' "${@@Q}"
   \builtin printf '\0'

@@ -5,11 +5,11 @@
 __sbx_count=$2
 \builtin shift 2
 {
-  \builtin eval "${__sbx[4]}"
   \builtin eval "${__sbx[2]}"
+  \builtin eval "${__sbx[4]}"
   while IFS=' ' \builtin read -r __sbx_declare __sbx_flags __sbx_name; do
     \builtin declare "$__sbx_flags" "$__sbx_name"
-  done <<<"${__sbx[3]}"
+  done <<<"${__sbx[5]}"
 } >/dev/null 2>&1
 while ((__sbx_count-- > 0)); do
   \builtin declare -x "$1"

@@ -120,7 +120,10 @@ class Supervisor:
 
     def ask(self, message: dict[str, object], *fds: int) -> Pending:
         """Send a request and return its answer to come. Raises `SupervisorGoneError`."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as exc:
+            raise SandboxUnavailableError(f"cannot ask the sandbox's supervisor: {exc}") from exc
         with theirs:
             try:
                 self.tell({**message, "reply": True}, theirs.fileno(), *fds)

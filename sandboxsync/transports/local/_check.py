@@ -42,9 +42,7 @@ def _version(path: str) -> tuple[int, int]:
 
     ask = "echo ${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]}"
     try:
-        result = subprocess.run(
-            [path, "--norc", "--noprofile", "-c", ask], env={}, capture_output=True, timeout=30
-        )
+        result = subprocess.run([path, "--norc", "--noprofile", "-c", ask], env={}, capture_output=True, timeout=30)
         major, minor = map(int, result.stdout.split())
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return (0, 0)

@@ -1,7 +1,7 @@
 """A command that runs: its two pipes, and who tells of its end.
 
-A command of a session runs in the session's shell, which reports the exit status on its control socket; one without a
-session is a process of its own, of whose end the supervisor tells. Everything else is alike, and is in `Running`.
+A command of a session runs in the session's shell, which reports the exit status; one without a session is a process of
+its own, of whose end the supervisor tells. Everything else is alike, and is in `Running`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from collections import deque
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
-from sandboxsync.errors import CommandTimeoutError, SandboxError, SessionDestroyedError, SessionTerminatedError
+from sandboxsync.errors import (
+    CommandTimeoutError,
+    SandboxError,
+    SandboxUnavailableError,
+    SessionDestroyedError,
+    SessionTerminatedError,
+)
 from sandboxsync.transports.base import CommandStream, Exited, Output
 from sandboxsync.transports.local._channel import Pending, Supervisor, SupervisorGoneError
 from sandboxsync.transports.local._shell import Report, Shell, is_readable
@@ -84,8 +90,12 @@ class Running(CommandStream, ABC):
 
     def close(self) -> None:
         self._closing = True
-        if not self._over:
-            self.kill()
+        while not self._over:
+            try:
+                self.kill()
+                break
+            except SandboxUnavailableError:
+                time.sleep(0.05)  # out of descriptors; others will give some back
         with self._reading:
             while not self._over:
                 self._step()
@@ -157,10 +167,7 @@ class Running(CommandStream, ABC):
 
     def _finish(self, outcome: Exited | SandboxError) -> None:
         """Take in what was written up to now, let go of the pipes, and put the outcome last."""
-        look = select.poll()
-        for fd in self._pipes:
-            look.register(fd, select.POLLIN)
-        seen = dict(look.poll(0))
+        seen = self._look_at_pipes()
         for fd, name in self._pipes.items():
             if seen.get(fd, 0) & select.POLLIN:
                 # What lies in the pipe now was written before the end. A job that still writes must not prolong this.
@@ -179,6 +186,12 @@ class Running(CommandStream, ABC):
         self._queue.append(outcome)
         if self._verdict is not None:
             self._verdict.close()
+
+    def _look_at_pipes(self) -> dict[int, int]:
+        look = select.poll()
+        for fd in self._pipes:
+            look.register(fd, select.POLLIN)
+        return dict(look.poll(0))
 
     def _hand_over(self, held: list[int]) -> None:
         """Let the supervisor read to nowhere what background jobs write from now on (E4)."""
@@ -391,11 +404,13 @@ class SessionCommand(Running):
         if not self._supervisor.is_there():
             self._lose()
             return
-        self._shell.collect(always=True)
-        self._shell.resume()
-        if self._killing or self._ended or not self._shell.is_alive():
-            return
-        if self._shell.is_astray():
+        try:
+            self._shell.collect(always=True)
+            self._shell.resume()
+            astray = not (self._killing or self._ended) and self._shell.is_alive() and self._shell.is_astray()
+        except FileNotFoundError:
+            return  # the session was deleted this moment: the end of its shell is what comes next
+        if astray:
             # `set -r`, say, or somebody defined a function called `builtin`.
             self._ended = True
             self._finish(self._session.spoilt())
@@ -416,10 +431,7 @@ class SessionCommand(Running):
 
     def _all_opened(self) -> bool:
         """Whether the shell could open both pipes: one that nobody opened is at its end, but was not hung up."""
-        look = select.poll()
-        for fd in self._pipes:
-            look.register(fd, select.POLLIN)
-        seen = dict(look.poll(0))
+        seen = self._look_at_pipes()
         for fd in self._pipes:
             if fd not in seen:
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -133,10 +134,19 @@ class LocalSession:
         except BaseException:
             for fd in pipes:
                 os.close(fd)
-            self.spoilt()
+            self._give_up(shell)
             raise
         self._current = command
         return command
+
+    def _give_up(self, shell: Shell) -> None:
+        """Something went wrong while a command was handed to the shell: take another one, with the state before it."""
+        shell.settle()
+        tag = self._owner << 32 | self._job
+        end: dict[str, object] = {"do": "end", "low": tag, "high": tag, "number": signal.SIGKILL, "reason": "killed"}
+        with contextlib.suppress(SupervisorGoneError):
+            self._sandbox.supervisor.answer({**end, "at_once": shell.pid})
+        self.shell_ended(shell, restore=True)
 
     def _arm(self, shell: Shell, tag: int, seconds: float) -> None:
         """Have the supervisor end the command when the time is over, whoever reads it or not (T8)."""
@@ -153,8 +163,11 @@ class LocalSession:
             words += [rf"\builtin unset -v {name}" for name, value in changes.items() if value is None]
             command = self.run(CommandRequest(" && ".join(words) or ":", timeout=timeout), list(values.values()))
             said = b""
-            while not isinstance(item := command.read(), Exited):
-                said += item.data
+            try:
+                while not isinstance(item := command.read(), Exited):
+                    said += item.data
+            finally:
+                command.close()
             if item.exit_code != 0:
                 raise SessionError(
                     f"session {self.id!r} refused to change its environment: {said.decode(errors='replace').strip()}",
@@ -237,6 +250,8 @@ class LocalSession:
             return
         self._shell = None
         if restore:
+            with contextlib.suppress(FileNotFoundError):
+                shell.collect(always=True)
             self._state = shell.state
         shell.close()
         try:

@@ -129,9 +129,10 @@ class Place:
             os.close(fd)
 
     def renew(self, name: str) -> None:
-        """Put a new FIFO in the place of one that a background job holds."""
-        os.unlink(self.directory + name)
-        os.mkfifo(self.directory + name, 0o600)
+        """Put a new FIFO in the place of one that a background job holds. In a directory that is gone, none."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.directory + name)
+            os.mkfifo(self.directory + name, 0o600)
 
     def remove(self) -> None:
         """Remove the directory. What is gone already (the sandbox was ended) is no error."""

@@ -257,7 +257,7 @@ class Supervisor:
         """Start a program; answers its pid and a pidfd.
 
         The descriptors are its standard ones, missing ones null; or `script` is a file for its standard input. `fifos`
-        are held open while it lives.
+        are held open until it is forgotten, so that what it said last can be read after its end.
         """
         answer: dict[str, object]
         opened: list[int] = []
@@ -411,8 +411,6 @@ class Supervisor:
             child.exit_code = code if code >= 0 else 128 - code
             child.died_of = -code if code < 0 else None
             child.ended_at = time.time()
-            for fd in child.held:
-                os.close(fd)
             self.do_disarm(None, [], child.tag)
             self.tell(child)
             if child.ending is not None and child.ending not in touched:
@@ -427,6 +425,8 @@ class Supervisor:
             child.waiting.clear()
             if child.forgotten:
                 self.children.pop(child.pid, None)
+                for fd in child.held:
+                    os.close(fd)
 
     def begin_ending(
         self, low: int, high: int, reason: str, number: int, replies: list[socket.socket], at_once: list[int]

@@ -86,9 +86,9 @@ class LimitRules:
         """Without a limit nothing else stops a command that prints nothing."""
         for limit in (None, math.inf):
             with Sandbox(transport, command_timeout=limit) as sandbox:
-                result = sandbox.exec("sleep 1.5; echo done", timeout=limit)
+                result = sandbox.exec("sleep 1; echo done", timeout=limit)
                 assert (result.stdout, result.exit_code) == ("done\n", 0)
-                assert result.duration > 1.4
+                assert result.duration > 0.9
 
     def test_T6_an_interrupt_ends_the_command(self, sandbox: Sandbox, session: Session) -> None:
         """`KeyboardInterrupt` reaches the caller when the command has ended on the far side."""

@@ -31,6 +31,8 @@ __all__ = ["LocalSandbox", "Settings"]
 
 _SCRIPTS = (
     "before.bash",
+    "enter.bash",
+    "leave.bash",
     "after.bash",
     "restore.bash",
     "restore-options.bash",

@@ -2,7 +2,8 @@
 
 Files of the directory: `l` the lines that the shell runs, `k` the FIFO that says when there is a command, `c` and `i`
 the command and its standard input, `o` and `e` the FIFOs of its output, `b` and `a` the scripts before and after it,
-`r` and `s` the FIFOs of what the shell reports and of the states after its commands.
+`n` and `x` those for its variables and directory, `r` and `s` the FIFOs of what the shell reports and of the states
+after its commands.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
 import select
 import shlex
 import signal
@@ -25,10 +27,12 @@ from sandboxsync.transports.base import CommandRequest
 
 __all__ = ["FIRST_VALUE", "Place", "Report", "Shell", "is_readable"]
 
-FIRST_VALUE = 6
+FIRST_VALUE = 7
 """Index in the array `__sbx` of what comes after the fixed texts: see `before.bash`."""
 _REPORT_FIELDS = 4
-_STATE_FIELDS = 7
+_STATE_FIELDS = 5
+_FEWEST_DESCRIPTORS = 16
+"""bash puts what it saves of redirected descriptors at 10 and above."""
 _LARGE_STATE = 1 << 14
 """Bytes of a state from which it might not fit into a FIFO (64 KiB) beside another."""
 _BATCH = 256
@@ -49,16 +53,15 @@ class Place:
         os.mkdir(directory, 0o700)
         for fifo in "krsoe":
             os.mkfifo(directory + fifo, 0o600)
-        for script in ("before.bash", "after.bash"):
-            os.link(scripts + script, directory + script[0])
+        for script, name in (("before", "b"), ("enter", "n"), ("leave", "x"), ("after", "a")):
+            os.link(f"{scripts}{script}.bash", directory + name)
         at = shlex.quote(directory)
         # The status of `before.bash` is `$?` for the command; as part of a list it does not end a shell with errexit.
-        # The second line has as many redirections as the command, so that a shell that lacks descriptors for them says
-        # nothing. The traps are not cleared by the file, because a sourced file gets back those its caller had.
+        # The traps are not cleared by the second file, because a sourced file gets back those its caller had.
         self._lines = (
             rf'\builtin . {at}b&&((1));\builtin eval "$__sbx" <"${{__sbx[1]}}" >{at}o 2>{at}e'
             "\n"
-            rf"\builtin . {at}a >{at}r 2<&0 3<&0;\builtin trap - DEBUG ERR RETURN"
+            rf"\builtin . {at}a >{at}r;\builtin trap - DEBUG ERR RETURN"
             "\n"
         ).encode(*_TEXT) * _BATCH
 
@@ -76,8 +79,9 @@ class Place:
         if request.stdin is not None:
             source = self.directory + "i"
             _write(source, request.stdin, os.O_TRUNC)
+        enter = self.directory + "n" if cwd or request.env else ""
         end = FIRST_VALUE + 2 * len(request.env)
-        texts = [request.command, source, str(status), str(tag), cwd, str(end)]
+        texts = [request.command, source, str(status), str(tag), enter, cwd, str(end)]
         for name, value in request.env.items():
             texts += name, value
         texts += values
@@ -91,7 +95,7 @@ class Place:
         words = " ".join(map(shlex.quote, (self._scripts + "restore.bash", path, directory, fallback)))
         return (
             f"\\builtin . {words}\n"
-            '\\builtin eval "\\\\builtin set -- ${__sbx[6]}"\n'
+            '\\builtin eval "\\\\builtin set -- ${__sbx[0]}"\n'
             f"\\builtin . {shlex.quote(self._scripts + 'restore-options.bash')}\n"
         ).encode(*_TEXT)
 
@@ -225,7 +229,15 @@ class Shell:
             return None
         _, status, attributes, directory, self._heard = fields
         self._states_due += 1
-        return Report(int(status), bool(attributes.translate(None, b"ax")), os.fsdecode(directory))
+        spoilt = bool(attributes.translate(None, b"ax")) or self._lacks_descriptors()
+        return Report(int(status), spoilt, os.fsdecode(directory))
+
+    def _lacks_descriptors(self) -> bool:
+        """Whether `ulimit -n` left it too few for the redirections of another command."""
+        try:
+            return resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[0] < _FEWEST_DESCRIPTORS
+        except ProcessLookupError:
+            return False
 
     def collect(self, always: bool = False) -> None:
         """Take the states it has written by now, before they fill the FIFO; only then, unless `always`.

@@ -2,7 +2,7 @@
 # Sourced after each command, as the file `a` of the session's directory, with the client on standard output.
 #
 # First the client hears, between NULs: the exit status, the attributes of our variable (a command that gave it others has
-# spoilt the shell), and the directory. It is said by way of `eval`, so that a shell that lost it says nothing.
+# spoilt the shell), and the directory.
 #
 # Then the state goes to the FIFO `s`, with which a shell that had to be killed is replaced by one like it. It has a FIFO of
 # its own because nobody waits for it: written line by line as bash does it would wake the client with every line.
@@ -11,34 +11,19 @@ if \builtin test "${__sbx[2]}" = 2 && ! \builtin command eval ')'; then
   # A syntax error within `[[` leaves bash 5.2 unable to parse another `[[` or `((`; one more error outside mends that.
   \builtin true
 fi
-if ((__sbx[5] > 6)); then
-  for ((__sbx_at = 6; __sbx_at < __sbx[5]; __sbx_at += 2)); do
-    \builtin unset -v "${__sbx[__sbx_at]}"
-  done
-  for __sbx_at in "${__sbx_old[@]}"; do
-    \builtin eval "$__sbx_at"
-  done
-  \builtin unset -v __sbx_at __sbx_old
-fi
-if [[ -n ${__sbx[4]} ]]; then
-  \builtin cd -- "${__sbx_cwd[0]}" || \builtin cd /
-  OLDPWD=${__sbx_cwd[1]}
-  \builtin unset -v __sbx_cwd
-fi
-\builtin eval '\builtin printf "\0%s\0%s\0%s\0" "${__sbx[2]}" "${__sbx@a}" "${PWD-}"'
+[[ -z ${__sbx[4]} ]] || \builtin . "${BASH_SOURCE[0]%a}x"
+\builtin eval : || \builtin exit 1
+\builtin printf '\0%s\0%s\0%s\0' "${__sbx[2]}" "${__sbx@a}" "${PWD-}"
 \builtin unset -v __sbx
 {
-  \builtin printf '%s\0' "$BASHOPTS" "$SHELLOPTS"
+  (($#)) && \builtin printf '%s ' "${@@Q}"
+  \builtin printf '\0%s\0%s\0' "$BASHOPTS" "$SHELLOPTS"
   \builtin declare -p
-  \builtin printf '\0'
   \builtin alias -p
   \builtin trap -p
   \builtin umask -p
-  \builtin printf '\0'
   \builtin declare -f
   \builtin printf '\0'
   \builtin declare -F
-  \builtin printf '\0'
-  \builtin printf '%s ' "${@@Q}"
   \builtin printf '\0'
 } >"${BASH_SOURCE[0]%a}s"

@@ -3,12 +3,12 @@
 # how a shell goes on (errexit, nounset …), so nothing comes after them.
 IFS=: \builtin read -r -a __sbx_set <<<"$BASHOPTS"
 \builtin shopt -u "${__sbx_set[@]}"
-IFS=: \builtin read -r -a __sbx_set <<<"${__sbx[0]}"
+IFS=: \builtin read -r -a __sbx_set <<<"${__sbx[1]}"
 \builtin shopt -s "${__sbx_set[@]}"
 for __sbx_option in braceexpand hashall interactive-comments; do
   \builtin set +o "$__sbx_option"
 done
-IFS=: \builtin read -r -a __sbx_set <<<"${__sbx[1]}"
+IFS=: \builtin read -r -a __sbx_set <<<"${__sbx[2]}"
 for __sbx_option in "${__sbx_set[@]}"; do
   \builtin set -o "$__sbx_option"
 done

@@ -82,6 +82,7 @@ ODDITIES = [
     "alias -- -=x",
     "alias -- -='cd -' ..='cd ..' ~=x ,=y",
     "alias builtin=false eval=false printf=false trap=false",
+    "builtin() { return 9; }",
     "alias done=x esac=y fi=z then=w",
     "return",
     "return 5",

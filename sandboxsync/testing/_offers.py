@@ -14,6 +14,7 @@ from sandboxsync.transports.base import OFFERED_BY, Capability, Transport
 from ._tools import recorded
 
 CALLS: dict[Capability, list[Callable[[Any], object]]] = {
+    Capability.NATIVE_PROGRAMS: [lambda caller: caller.git_checkout("https://git.invalid/x.git")],
     Capability.TERMINAL: [lambda caller: caller.terminal(), lambda caller: caller.terminal(cols=100, rows=30)],
     Capability.CODE: [
         lambda caller: caller.create_code_context(),

@@ -30,7 +30,7 @@ __all__ = ["FIRST_VALUE", "Place", "Report", "Shell", "is_readable"]
 FIRST_VALUE = 7
 """Index in the array `__sbx` of what comes after the fixed texts: see `before.bash`."""
 _REPORT_FIELDS = 4
-_STATE_FIELDS = 5
+_STATE_FIELDS = 4
 _FEWEST_DESCRIPTORS = 16
 """bash puts what it saves of redirected descriptors at 10 and above."""
 _LARGE_STATE = 1 << 14

@@ -12,7 +12,7 @@ if \builtin test "${__sbx[2]}" = 2 && ! \builtin command eval ')'; then
   \builtin true
 fi
 [[ -z ${__sbx[4]} ]] || \builtin . "${BASH_SOURCE[0]%a}x"
-\builtin eval : || \builtin exit 1
+\builtin eval '' || \builtin exit 1
 \builtin printf '\0%s\0%s\0%s\0' "${__sbx[2]}" "${__sbx@a}" "${PWD-}"
 \builtin unset -v __sbx
 {
@@ -22,8 +22,6 @@ fi
   \builtin alias -p
   \builtin trap -p
   \builtin umask -p
-  \builtin declare -f
-  \builtin printf '\0'
-  \builtin declare -F
+  \builtin declare -pf
   \builtin printf '\0'
 } >"${BASH_SOURCE[0]%a}s"

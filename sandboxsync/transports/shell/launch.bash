@@ -10,9 +10,6 @@ __sbx_count=$2
   for ((__sbx_at = 0; __sbx_at < 65; __sbx_at++)); do
     \builtin trap - "$__sbx_at"
   done
-  while IFS=' ' \builtin read -r __sbx_declare __sbx_flags __sbx_name; do
-    \builtin declare "$__sbx_flags" "$__sbx_name"
-  done <<<"${__sbx[4]}"
 } >/dev/null 2>&1
 while ((__sbx_count-- > 0)); do
   \builtin declare -x "$1"

@@ -12,7 +12,4 @@
 __sbx_oldpwd=${OLDPWD-}
 \builtin cd -- "$2" || \builtin cd -- "$3"
 OLDPWD=$__sbx_oldpwd
-while IFS=' ' \builtin read -r __sbx_declare __sbx_flags __sbx_name; do
-  \builtin declare "$__sbx_flags" "$__sbx_name" >/dev/null
-done <<<"${__sbx[4]}"
-\builtin unset -v __sbx_oldpwd __sbx_declare __sbx_flags __sbx_name
+\builtin unset -v __sbx_oldpwd

@@ -287,3 +287,9 @@ def test_a_job_may_write_for_ever(session: Session) -> None:
     for _ in range(20):
         assert session.exec("echo clean").stdout == "clean\n"
     assert os.path.exists(f"/proc/{pid}")
+
+
+def test_jobs_that_end_with_their_command_do_not_spoil_the_session(session: Session) -> None:
+    """Whenever a job lets go of the pipes: before, while or after the end of its command is looked at."""
+    for number in range(300):
+        assert session.exec(f"(exit 9) & (exit {number % 7})").exit_code == number % 7

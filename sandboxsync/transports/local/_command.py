@@ -431,14 +431,14 @@ class SessionCommand(Running):
 
     def _all_opened(self) -> bool:
         """Whether the shell could open both pipes: one that nobody opened is at its end, but was not hung up."""
-        seen = self._look_at_pipes()
-        for fd in self._pipes:
-            if fd not in seen:
-                try:
-                    if not os.read(fd, 1):
-                        return False
-                except BlockingIOError:
-                    continue  # a background job holds it
+        quiet = self._pipes.keys() - self._look_at_pipes().keys()
+        for fd in quiet:
+            try:
+                # Looked at once more, because a background job that held it may have let go of it in between.
+                if not os.read(fd, 1) and fd not in self._look_at_pipes():
+                    return False
+            except BlockingIOError:
+                continue  # a background job holds it
         return True
 
     def _hand_over(self, held: list[int]) -> None:

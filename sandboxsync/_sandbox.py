@@ -266,8 +266,10 @@ class Sandbox(SandboxCommands, SandboxFiles):
                 "Cannot delete default session. Use sandbox.destroy() instead.", session_id=DEFAULT
             )
         client = self._client
-        # Taken out first: who makes the session anew meanwhile begins a life of its own.
-        life = client.lives.pop(session_id, None)
+        # Taken out first: who makes the session anew meanwhile begins a life of its own. Marked first: a call that begins
+        # meanwhile must not make the session anew under an object that means the old one.
+        life = client.lives.pop(session_id, Life())
+        life.deleted = True
         self._by_id.pop(session_id, None)
         success = True
         try:
@@ -277,13 +279,9 @@ class Sandbox(SandboxCommands, SandboxFiles):
                 raise
             success = False
         except BaseException:
-            if life is not None:
-                client.lives.setdefault(session_id, life)
-                life = None
+            life.deleted = False
+            client.lives.setdefault(session_id, life)
             raise
-        finally:
-            if life is not None:
-                life.deleted = True
         return SessionDeleteResult(success, session_id, datetime.now(timezone.utc))
 
 

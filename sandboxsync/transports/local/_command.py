@@ -152,10 +152,10 @@ class Running(CommandStream, ABC):
         except PermissionError:
             return
 
-    def _ask_verdict(self, pid: int) -> None:
+    def _ask_verdict(self, key: int) -> None:
         """Have the supervisor tell how a process ended, once its whole ending is over."""
         if self._verdict is None:
-            self._verdict = self._supervisor.ask({"do": "wait", "pid": pid})
+            self._verdict = self._supervisor.ask({"do": "wait", "key": key})
             self._poll.register(self._verdict, select.POLLIN)
 
     def _take_verdict(self) -> dict[str, Any]:
@@ -225,23 +225,23 @@ class Running(CommandStream, ABC):
 
 
 class SingleCommand(Running):
-    """A command without a session: the process `pid`, which is its own shell."""
+    """A command without a session: a process that is its own shell, by the supervisor's key for it."""
 
     def __init__(
         self,
         supervisor: Supervisor,
         pipes: dict[int, StreamName],
         timeout: float | None,
-        pid: int,
+        key: int,
         tag: int,
         script: str,
     ) -> None:
         super().__init__(supervisor, pipes, timeout, None)
         self._script = script
-        self._pid = pid
+        self._key = key
         self._tag = tag
         try:
-            self._ask_verdict(pid)
+            self._ask_verdict(key)
         except SupervisorGoneError:
             self._finish(self._restarted())
 
@@ -259,7 +259,7 @@ class SingleCommand(Running):
             end = {"do": "end", "low": self._tag, "high": self._tag, "reason": "killed", "number": signal.SIGTERM}
             with contextlib.suppress(SupervisorGoneError):
                 self._supervisor.tell(end)
-                self._supervisor.tell({"do": "forget", "pid": self._pid})
+                self._supervisor.tell({"do": "forget", "key": self._key})
             for fd in self._pipes:
                 os.close(fd)
             self._over = True
@@ -284,7 +284,7 @@ class SingleCommand(Running):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._script)  # there only for a command that was too long for an argument
         with contextlib.suppress(SupervisorGoneError):
-            self._supervisor.tell({"do": "forget", "pid": self._pid})
+            self._supervisor.tell({"do": "forget", "key": self._key})
 
 
 class SessionCommand(Running):
@@ -368,7 +368,7 @@ class SessionCommand(Running):
                 self._ended = True
                 self._poll.unregister(fd)
                 try:
-                    self._ask_verdict(self._shell.pid)
+                    self._ask_verdict(self._shell.key)
                 except SupervisorGoneError:
                     self._die()
             elif self._supervisor.is_there():

@@ -34,6 +34,7 @@ class _Record:
 
     request: ProcessRequest
     session_id: str | None
+    key: int
     pid: int
     tag: int
     started: datetime
@@ -135,12 +136,12 @@ class Processes:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
                 fds.append(os.open(place + name, flags, 0o600))
             started = datetime.now(timezone.utc)
-            pid, pidfd = sandbox.spawn(argv, environment, cwd, tag, fds, timeout=request.timeout)
+            process = sandbox.spawn(argv, environment, cwd, tag, fds, timeout=request.timeout)
         finally:
             for fd in fds:
                 os.close(fd)
-        os.close(pidfd)
-        return _Record(request, session_id, pid, tag, started, place)
+        os.close(process.pidfd)
+        return _Record(request, session_id, process.key, process.pid, tag, started, place)
 
     def all(self) -> list[ProcessInfo]:
         """Those that are not forgotten, oldest first."""
@@ -176,7 +177,7 @@ class Processes:
         record = self._record(process_id)
         if self._look([record])[0].status != "running":
             return
-        request: dict[str, object] = {"do": "signal", "pid": record.pid, "number": number}
+        request: dict[str, object] = {"do": "signal", "key": record.key, "number": number}
         if number in _ENDING_SIGNALS:
             request = {"do": "end", "low": record.tag, "high": record.tag, "reason": "killed", "number": number}
         try:
@@ -194,7 +195,7 @@ class Processes:
             if self._records.get(process_id) is not record:
                 return False
             del self._records[process_id]
-        self._sandbox.supervisor.tell({"do": "forget", "pid": record.pid})
+        self._sandbox.supervisor.tell({"do": "forget", "key": record.key})
         for name in os.listdir(record.logs):
             os.unlink(record.logs + name)
         os.rmdir(record.logs)
@@ -212,7 +213,7 @@ class Processes:
 
     def _ask(self, record: _Record) -> Pending:
         try:
-            return self._sandbox.supervisor.ask({"do": "wait", "pid": record.pid})
+            return self._sandbox.supervisor.ask({"do": "wait", "key": record.key})
         except SupervisorGoneError:
             raise _unknown(record.request.process_id) from None
 
@@ -238,11 +239,11 @@ class Processes:
         if not records:
             return []
         try:
-            answer = self._sandbox.supervisor.answer({"do": "look", "pids": [record.pid for record in records]})
+            answer = self._sandbox.supervisor.answer({"do": "look", "keys": [record.key for record in records]})
         except SupervisorGoneError:
             raise self._sandbox.gone() from None
         found: dict[str, dict[str, Any]] = answer["found"]
-        return [found.get(str(record.pid), _LOST) for record in records]
+        return [found.get(str(record.key), _LOST) for record in records]
 
 
 @attrs.frozen

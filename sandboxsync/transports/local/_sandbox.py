@@ -51,6 +51,15 @@ class Settings:
     bash: str
 
 
+@attrs.frozen
+class Spawned:
+    """A program that was started: the supervisor's key for it, its pid, and a pidfd that is ours to close."""
+
+    key: int
+    pid: int
+    pidfd: int
+
+
 class LocalSandbox:
     """Starts when it is made (20 ms), ends with `destroy` or with this process. Any thread may use it."""
 
@@ -142,8 +151,8 @@ class LocalSandbox:
         timeout: float | None = None,
         script: str | None = None,
         fifos: Sequence[str] = (),
-    ) -> tuple[int, int]:
-        """Start a bash through the supervisor; returns its pid and a pidfd of it.
+    ) -> Spawned:
+        """Start a bash through the supervisor.
 
         `fds` are its standard ones, null where missing; or `script` is a file for its standard input. `fifos` are kept
         from ending as long as it lives.
@@ -167,7 +176,7 @@ class LocalSandbox:
         answer, received = result
         if "errno" in answer:
             raise file_error(OSError(answer["errno"], os.strerror(answer["errno"])), cwd)
-        return answer["pid"], received[0]
+        return Spawned(answer["key"], answer["pid"], received[0])
 
     def shell_command(self, command: str, file: str) -> list[str]:
         """The arguments that run a command in a bash of its own. `file` is where one too long for that is put."""

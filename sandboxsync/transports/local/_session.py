@@ -199,7 +199,7 @@ class LocalSession:
         if shell is None:
             shell = self._shell = self._start_shell()
         elif not shell.is_alive():
-            result = self._sandbox.supervisor.answer({"do": "wait", "pid": shell.pid})
+            result = self._sandbox.supervisor.answer({"do": "wait", "key": shell.key})
             self.shell_ended(shell, restore=False)
             raise self.terminated(result["exit_code"])
         return shell
@@ -218,7 +218,7 @@ class LocalSession:
         place.write_lines(restoring)
         reports = place.open("r")
         try:
-            pid, pidfd = sandbox.spawn(
+            started = sandbox.spawn(
                 [sandbox.bash, "--norc", "--noprofile", "-O", "expand_aliases"],
                 sandbox.environment(self.env),
                 directory,
@@ -230,7 +230,7 @@ class LocalSession:
             os.close(reports)
             raise
         self._died = False
-        return Shell(place, pid, pidfd, reports, self._state)
+        return Shell(place, started.key, started.pid, started.pidfd, reports, self._state)
 
     def snapshot(self) -> tuple[bytes | None, str]:
         """The state after the last command that ended, as `after.bash` writes it, and the directory. Waits for no turn.
@@ -255,7 +255,7 @@ class LocalSession:
             self._state = shell.state
         shell.close()
         try:
-            self._sandbox.supervisor.tell({"do": "forget", "pid": shell.pid})
+            self._sandbox.supervisor.tell({"do": "forget", "key": shell.key})
             if not restore:
                 self._died = True
                 self._state = None

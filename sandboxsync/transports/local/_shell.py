@@ -158,10 +158,14 @@ class Report:
 
 
 class Shell:
-    """A running bash: its pid, a pidfd, and the reading end of its reports, which the supervisor keeps from ending."""
+    """A running bash: the supervisor's key for it, its pid, a pidfd, and the reading end of its reports.
 
-    def __init__(self, place: Place, pid: int, pidfd: int, reports: int, state: bytes | None) -> None:
+    The supervisor keeps the FIFO of the reports from ending.
+    """
+
+    def __init__(self, place: Place, key: int, pid: int, pidfd: int, reports: int, state: bytes | None) -> None:
         self.place = place
+        self.key = key
         self.pid = pid
         self.pidfd = pidfd
         self.reports = reports

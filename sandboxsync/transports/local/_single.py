@@ -30,7 +30,7 @@ def start_single(
     stderr, stderr_end = os.pipe()
     stdin = _input(request.stdin)
     try:
-        pid, pidfd = sandbox.spawn(
+        started = sandbox.spawn(
             sandbox.shell_command(command, script),
             sandbox.environment(env, request.env),
             cwd,
@@ -45,8 +45,8 @@ def start_single(
     finally:
         for fd in (stdin, stdout_end, stderr_end):
             os.close(fd)
-    os.close(pidfd)
-    return SingleCommand(sandbox.supervisor, {stdout: "stdout", stderr: "stderr"}, timeout, pid, tag, script)
+    os.close(started.pidfd)
+    return SingleCommand(sandbox.supervisor, {stdout: "stdout", stderr: "stderr"}, timeout, started.key, tag, script)
 
 
 def _can_enter(directory: str) -> bool:

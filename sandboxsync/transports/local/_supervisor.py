@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import itertools
 import json
 import os
 import resource
@@ -92,7 +93,8 @@ def send_signal(pid: int, number: int) -> None:
 class Child:
     """A process started here, kept until it has ended and the client has no more questions about it."""
 
-    def __init__(self, pid: int, tag: int, held: list[int]) -> None:
+    def __init__(self, key: int, pid: int, tag: int, held: list[int]) -> None:
+        self.key = key
         self.held = held
         self.pid = pid
         self.tag = tag
@@ -173,7 +175,11 @@ class Supervisor:
     def __init__(self, root: str) -> None:
         self.root = root
         self.channel = socket.socket(fileno=CHANNEL)
+        self.keys = itertools.count(1)
         self.children: dict[int, Child] = {}
+        """By a key of ours: a pid may come again while there are still questions about its first bearer."""
+        self.alive: dict[int, Child] = {}
+        """Those that were not reaped, by pid."""
         self.deadlines: dict[int, Deadline] = {}
         self.endings: list[Ending] = []
         self.poll = select.poll()
@@ -254,7 +260,7 @@ class Supervisor:
         fifos: list[str],
         timeout: float | None = None,
     ) -> None:
-        """Start a program; answers its pid and a pidfd.
+        """Start a program; answers its key, its pid and a pidfd.
 
         The descriptors are its standard ones, missing ones null; or `script` is a file for its standard input. `fifos`
         are held open until it is forgotten, so that what it said last can be read after its end.
@@ -263,19 +269,23 @@ class Supervisor:
         opened: list[int] = []
         held: list[int] = []
         pidfd: list[int] = []
+        pid = None
         try:
             held += [os.open(fifo, os.O_RDWR | os.O_CLOEXEC) for fifo in fifos]
             opened += [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in [script] if path is not None]
             directory = os.open(os.fsencode(cwd), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             opened.append(directory)
             pid = fork_program(program, argv, env, directory, fds or opened[:-1], tag)
-            self.children[pid] = Child(pid, tag, held)
+            pidfd.append(os.pidfd_open(pid))
+            child = Child(next(self.keys), pid, tag, held)
+            self.children[child.key] = self.alive[pid] = child
             held = []
             if timeout is not None:
                 self.do_arm(None, [], pid, tag, timeout, at_once=False)
-            answer = {"pid": pid}
-            pidfd.append(os.pidfd_open(pid))
+            answer = {"key": child.key, "pid": pid}
         except OSError as exc:
+            if pid is not None:
+                send_signal(pid, signal.SIGKILL)
             answer = {"errno": exc.errno}
         for fd in (*fds, *opened, *held):
             os.close(fd)
@@ -319,17 +329,17 @@ class Supervisor:
             with reply:
                 send(reply, {"ended": True})
 
-    def do_signal(self, reply: socket.socket, fds: list[int], pid: int, number: int) -> None:
+    def do_signal(self, reply: socket.socket, fds: list[int], key: int, number: int) -> None:
         """Send a signal to a process that was started here and not yet reaped; answers at once."""
-        child = self.children.get(pid)
+        child = self.children.get(key)
         if child is not None and child.exit_code is None:
-            send_signal(pid, number)
+            send_signal(child.pid, number)
         with reply:
             send(reply, {})
 
-    def do_wait(self, reply: socket.socket, fds: list[int], pid: int) -> None:
+    def do_wait(self, reply: socket.socket, fds: list[int], key: int) -> None:
         """Answers how a process ended, once it has, and once its ending is over."""
-        child = self.children.get(pid)
+        child = self.children.get(key)
         if child is None:
             with reply:
                 send(reply, {"missing": True})
@@ -337,14 +347,14 @@ class Supervisor:
         child.waiting.append(reply)
         self.tell(child)
 
-    def do_look(self, reply: socket.socket, fds: list[int], pids: list[int]) -> None:
+    def do_look(self, reply: socket.socket, fds: list[int], keys: list[int]) -> None:
         """Answers at once how the processes of a list are."""
-        found = {pid: child.verdict() for pid in pids if (child := self.children.get(pid)) is not None}
+        found = {key: child.verdict() for key in keys if (child := self.children.get(key)) is not None}
         with reply:
             send(reply, {"found": found})
 
-    def do_forget(self, reply: None, fds: list[int], pid: int) -> None:
-        child = self.children.get(pid)
+    def do_forget(self, reply: None, fds: list[int], key: int) -> None:
+        child = self.children.get(key)
         if child is not None:
             child.forgotten = True
             self.tell(child)
@@ -403,8 +413,8 @@ class Supervisor:
                 break
             if pid == 0:
                 break
-            child = self.children.get(pid)
-            if child is None or child.exit_code is not None:
+            child = self.alive.pop(pid, None)
+            if child is None:
                 touched = list(self.endings)
                 continue
             code = os.waitstatus_to_exitcode(status)
@@ -424,7 +434,7 @@ class Supervisor:
                     send(reply, child.verdict())
             child.waiting.clear()
             if child.forgotten:
-                self.children.pop(child.pid, None)
+                self.children.pop(child.key, None)
                 for fd in child.held:
                     os.close(fd)
 
@@ -432,8 +442,8 @@ class Supervisor:
         self, low: int, high: int, reason: str, number: int, replies: list[socket.socket], at_once: list[int]
     ) -> None:
         children = []
-        for child in self.children.values():
-            if child.exit_code is None and (low <= child.tag <= high or child.pid in at_once):
+        for child in self.alive.values():
+            if low <= child.tag <= high or child.pid in at_once:
                 child.reason = child.reason or reason
                 child.signal = child.signal or number
                 children.append(child)
@@ -448,8 +458,7 @@ class Supervisor:
     def advance(self, endings: list[Ending]) -> None:
         if not endings:
             return
-        started = {pid for pid, child in self.children.items() if child.exit_code is None}
-        orphans = [pid for pid in children_of(os.getpid()) if pid not in started]
+        orphans = [pid for pid in children_of(os.getpid()) if pid not in self.alive]
         for ending in endings:
             if not ending.step(orphans):
                 continue

@@ -266,8 +266,8 @@ class Sandbox(SandboxCommands, SandboxFiles):
                 "Cannot delete default session. Use sandbox.destroy() instead.", session_id=DEFAULT
             )
         client = self._client
-        # Taken out first: who makes the session anew meanwhile begins a life of its own. Marked first: a call that begins
-        # meanwhile must not make the session anew under an object that means the old one.
+        # Taken out first: who makes the session anew meanwhile begins a life of its own. Marked first: a call that
+        # begins meanwhile must not make the session anew under an object that means the old one.
         life = client.lives.pop(session_id, Life())
         life.deleted = True
         self._by_id.pop(session_id, None)

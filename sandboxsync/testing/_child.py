@@ -7,6 +7,7 @@ function returns is printed as one line of JSON. None of this imports pytest, so
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -46,6 +47,8 @@ def tell(value: object) -> None:
 
 def main(name: str, *arguments: str) -> None:
     """Run one program."""
+    # Ignored in what a shell runs in the background, and inherited: some programs are interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for module in ("_programs", "_programs_life"):
         import_module(f"sandboxsync.testing.{module}")
     tell(PROGRAMS[name](*arguments))

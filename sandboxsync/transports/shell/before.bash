@@ -9,10 +9,10 @@
 #
 # The tag marks the processes that the command starts: it becomes the soft limit on file locks, which Linux does not use,
 # and which a child keeps whatever it does with its session, group or environment.
-while \builtin mapfile -t -n 1 __sbx <"${BASH_SOURCE[0]%b}k" && [[ $__sbx == s ]]; do
+while \builtin mapfile -t -n 1 __sbx <"${BASH_SOURCE[0]%b}k" && [[ ${__sbx[0]} == s ]]; do
   ((1))
 done
-\builtin mapfile -d '' -t -n "$__sbx" __sbx <"${BASH_SOURCE[0]%b}c" || \builtin exit 1
+\builtin mapfile -d '' -t -n "${__sbx[0]}" __sbx <"${BASH_SOURCE[0]%b}c" || \builtin exit 1
 \builtin ulimit -S -x "${__sbx[3]}"
 [[ -z ${__sbx[4]} ]] || \builtin . "${__sbx[4]}"
 \builtin return "${__sbx[2]}"

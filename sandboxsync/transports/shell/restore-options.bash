@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced last in a shell that replaces a killed one: the options of `shopt` and `set` as they were. Some of them change
-# how a shell goes on (errexit, nounset …), so nothing comes after them.
+# how a shell goes on (errexit, nounset …), so nothing comes after them. The state is in the array of restore.bash.
+# shellcheck disable=SC2154
 IFS=: \builtin read -r -a __sbx_set <<<"$BASHOPTS"
 \builtin shopt -u "${__sbx_set[@]}"
 IFS=: \builtin read -r -a __sbx_set <<<"${__sbx[1]}"

@@ -10,6 +10,6 @@
 \builtin eval "${__sbx[3]}"
 \builtin trap - DEBUG ERR RETURN
 __sbx_oldpwd=${OLDPWD-}
-\builtin cd -- "$2" || \builtin cd -- "$3"
+\builtin cd -- "$2" || \builtin cd -- "$3" || \builtin true
 OLDPWD=$__sbx_oldpwd
 \builtin unset -v __sbx_oldpwd

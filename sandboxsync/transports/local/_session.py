@@ -129,7 +129,9 @@ class LocalSession:
                 self._arm(shell, tag, left)
             pipes[place.open("o")] = "stdout"
             pipes[place.open("e")] = "stderr"
-            shell.start(texts)
+            done = shell.start(texts)
+            if done:
+                self._sandbox.supervisor.tell({"do": "trim", "path": place.directory + "l", "length": done})
             command = SessionCommand(self._sandbox.supervisor, pipes, timeout, self, shell, tag, left is not None)
         except BaseException:
             for fd in pipes:

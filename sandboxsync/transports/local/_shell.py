@@ -69,9 +69,11 @@ class Place:
         """Put down what a new shell runs: `restoring`, then the lines for `_BATCH` commands."""
         _write(self.directory + "l", restoring + self._lines, os.O_TRUNC)
 
-    def add_lines(self) -> None:
-        """Put down the lines for `_BATCH` more commands."""
-        _write(self.directory + "l", self._lines, os.O_APPEND)
+    def add_lines(self) -> int:
+        """Put down the lines for `_BATCH` more commands; returns how many bytes of `l` are over."""
+        path = self.directory + "l"
+        _write(path, self._lines, os.O_APPEND)
+        return max(0, os.stat(path).st_size - 2 * len(self._lines))
 
     def write_command(self, request: CommandRequest, cwd: str, values: Iterable[str], status: int, tag: int) -> int:
         """Put a command down; returns the number of texts. `status` is `$?` before it. Raises `OSError`."""
@@ -179,14 +181,16 @@ class Shell:
         self._taking = threading.Lock()
         self._closed = False
 
-    def start(self, texts: int) -> None:
-        """Begin with the command that was put down as so many texts."""
+    def start(self, texts: int) -> int:
+        """Begin with the command that was put down as so many texts; returns how many bytes of `l` are over."""
+        done = 0
         self._commands_left -= 1
         if self._commands_left < 2:
-            self.place.add_lines()
+            done = self.place.add_lines()
             self._commands_left += _BATCH
         self._asked = False
         self.place.signal(str(texts))
+        return done
 
     def is_astray(self) -> bool:
         """Whether the shell waits for another command without having reported the end of this one.

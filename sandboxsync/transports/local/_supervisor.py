@@ -32,6 +32,8 @@ from collections.abc import Callable, Iterable
 CHANNEL, PARENT = 3, 4
 PR_SET_CHILD_SUBREAPER = 36
 RLIMIT_LOCKS = 10
+FALLOC_PUNCH_HOLE = 0x02 | 0x01
+"""The flags for a hole that keeps the size of the file."""
 GRACE = 2.0
 soft_descriptors = 1024
 """The limit on open descriptors that programs get: the one this process was started with."""
@@ -363,6 +365,15 @@ class Supervisor:
         """Read pipes to nowhere until their writers are gone, so that a background job never blocks on them (E4)."""
         for fd in fds:
             self.watch(fd, lambda fd=fd: self.drain(fd))  # type: ignore[misc]
+
+    def do_trim(self, reply: None, fds: list[int], path: str, length: int) -> None:
+        """Give back the disk space of a file's beginning, its size staying the same; where that cannot be, nothing."""
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        ctypes.CDLL(None).fallocate(fd, FALLOC_PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(length))
+        os.close(fd)
 
     def do_ping(self, reply: socket.socket, fds: list[int]) -> None:
         with reply:

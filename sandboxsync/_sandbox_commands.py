@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from ._collect import OnOutput
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ._operations import Operations
 
 
-class SandboxCommands:
+class SandboxCommands(ABC):
     """The verbs of ``Session`` on commands and processes, with ``session_id`` to say which session is meant.
 
     Without it the default session is used, or none where the default session is off. What each option means
@@ -26,9 +27,9 @@ class SandboxCommands:
     session.
     """
 
+    @abstractmethod
     def _on(self, session_id: str | None) -> Operations:
         """Return the verbs bound to a session, to the default one for ``None``."""
-        raise NotImplementedError
 
     def exec(
         self,

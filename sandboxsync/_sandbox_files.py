@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
     from ._operations import Operations
 
 
-class SandboxFiles:
+class SandboxFiles(ABC):
     """The verbs of ``Session`` on files and the rest, with ``session_id`` to say which session is meant.
 
     Relative paths are resolved against the directory of that session. Else as ``SandboxCommands``.
     """
 
+    @abstractmethod
     def _on(self, session_id: str | None) -> Operations:
         """Return the verbs bound to a session, to the default one for ``None``."""
-        raise NotImplementedError
 
     def write_file(
         self,

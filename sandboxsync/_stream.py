@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from .transports.base import ByteStream, CommandStream, SessionRef
 
 
-class Closing:
+class Closing(ABC):
     """Base of what holds something on the far side until it is read to its end or closed."""
 
     # Set once nothing is held any more; read by __del__, also of an object whose __init__ failed.
     _over = True
 
+    @abstractmethod
     def close(self) -> None:
         """Give up what is held. Idempotent."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

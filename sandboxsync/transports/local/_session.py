@@ -22,7 +22,8 @@ from sandboxsync.errors import (
 from sandboxsync.transports._turn import Turn
 from sandboxsync.transports.base import CommandRequest, Environment, Exited, SessionSpec
 from sandboxsync.transports.local._channel import SupervisorGoneError
-from sandboxsync.transports.local._command import SessionCommand, StreamName
+from sandboxsync.transports.local._command import SessionCommand
+from sandboxsync.transports.local._running import StreamName
 from sandboxsync.transports.local._shell import FIRST_VALUE, Place, Report, Shell
 
 if TYPE_CHECKING:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import signal
 from typing import TYPE_CHECKING
 
-from sandboxsync.transports.base import CommandRequest, Environment
-from sandboxsync.transports.local._command import SingleCommand
+from sandboxsync.transports.base import CommandRequest, Environment, Exited
+from sandboxsync.transports.local._channel import Supervisor, SupervisorGoneError
+from sandboxsync.transports.local._running import Running, StreamName
 
 if TYPE_CHECKING:
     from sandboxsync.transports.local._sandbox import LocalSandbox
@@ -66,3 +69,66 @@ def _input(data: bytes | None) -> int:
         file.write(data)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
+
+
+class SingleCommand(Running):
+    """A command without a session: a process that is its own shell, by the supervisor's key for it."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        pipes: dict[int, StreamName],
+        timeout: float | None,
+        key: int,
+        tag: int,
+        script: str,
+    ) -> None:
+        super().__init__(supervisor, pipes, timeout, None)
+        self._script = script
+        self._key = key
+        self._tag = tag
+        try:
+            self._ask_verdict(key)
+        except SupervisorGoneError:
+            self._finish(self._restarted())
+
+    def kill(self) -> None:
+        if self._over:
+            return
+        end = {"do": "end", "low": self._tag, "high": self._tag, "reason": "killed", "number": signal.SIGTERM}
+        try:
+            self._supervisor.answer(end)
+        except SupervisorGoneError:
+            return
+
+    def abandon(self) -> None:
+        if not self._over:
+            end = {"do": "end", "low": self._tag, "high": self._tag, "reason": "killed", "number": signal.SIGTERM}
+            with contextlib.suppress(SupervisorGoneError):
+                self._supervisor.tell(end)
+                self._supervisor.tell({"do": "forget", "key": self._key})
+            for fd in self._pipes:
+                os.close(fd)
+            self._over = True
+            if self._verdict is not None:
+                self._verdict.close()
+
+    def _told(self, fd: int) -> None:
+        try:
+            verdict = self._take_verdict()
+        except SupervisorGoneError:
+            self._finish(self._restarted())
+            return
+        self._finish(self._outcome(verdict) or Exited(verdict["exit_code"], self._duration()))
+
+    def _silence(self) -> None:
+        return
+
+    def _release(self) -> None:
+        if self._released:
+            return
+        self._released = True
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._script)  # there only for a command that was too long for an argument
+        with contextlib.suppress(SupervisorGoneError):
+            self._supervisor.tell({"do": "forget", "key": self._key})

@@ -1,4 +1,4 @@
-"""The one process that watches over a local sandbox. Run as a program that imports nothing of the package: hence one file.
+"""The one process that watches over a local sandbox: a program that imports nothing of the package, hence one file.
 
 It is the parent of every shell and background process of the sandbox and the reaper of what they leave behind
 (`PR_SET_CHILD_SUBREAPER`), so it sees each death at once and can end any tree. It watches the process that started it

@@ -295,3 +295,32 @@ def test_jobs_that_end_with_their_command_do_not_spoil_the_session(session: Sess
     """Whenever a job lets go of the pipes: before, while or after the end of its command is looked at."""
     for number in range(300):
         assert session.exec(f"(exit 9) & (exit {number % 7})").exit_code == number % 7
+
+
+FEW_DESCRIPTORS = """
+import os, resource
+from sandboxsync import LocalTransport, Sandbox
+from sandboxsync.errors import SandboxUnavailableError
+with LocalTransport() as transport:
+    sandbox = Sandbox(transport, enable_default_session=False)
+    session = sandbox.create_session()
+    session.exec("true")
+    held = len(os.listdir("/proc/self/fd"))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    for more in range(8):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (held - 1 + more, hard))
+        for run in (sandbox.exec, session.exec, lambda text: session.exec(text, timeout=30)):
+            try:
+                assert run("echo ok").stdout == "ok\\n"
+            except SandboxUnavailableError:
+                continue
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    assert session.exec("echo ok").stdout == sandbox.exec("echo ok").stdout == "ok\\n"
+    assert len(os.listdir("/proc/self/fd")) == held
+"""
+
+
+def test_without_descriptors_calls_fail_and_lose_nothing() -> None:
+    """At each limit a call works or raises `SandboxUnavailableError`; sessions and descriptors are as before."""
+    done = subprocess.run([sys.executable, "-c", FEW_DESCRIPTORS], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -11,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from sandboxsync.errors import InvalidRequestError, ProcessNotFoundError, file_error
+from sandboxsync.errors import (
+    InvalidRequestError,
+    ProcessNotFoundError,
+    SandboxError,
+    SandboxUnavailableError,
+    file_error,
+)
 from sandboxsync.models import ProcessStatus
 from sandboxsync.transports.base import Exited, LogStream, Output, ProcessInfo, ProcessRequest
 from sandboxsync.transports.local._channel import Pending, SupervisorGoneError
@@ -93,9 +100,11 @@ class Processes:
         self._claim(request.process_id)
         try:
             record = self._spawn(request, session_id, env, snapshot.state, cwd)
-        except BaseException:
+        except BaseException as exc:
             with self._lock:
                 self._records.pop(request.process_id, None)
+            if isinstance(exc, OSError) and not isinstance(exc, SandboxError):
+                raise SandboxUnavailableError(f"cannot start a process here now: {exc}") from exc
             raise
         with self._lock:
             self._records.pop(request.process_id)  # last in the order of dictionaries is youngest
@@ -195,10 +204,12 @@ class Processes:
             if self._records.get(process_id) is not record:
                 return False
             del self._records[process_id]
-        self._sandbox.supervisor.tell({"do": "forget", "key": record.key})
-        for name in os.listdir(record.logs):
-            os.unlink(record.logs + name)
-        os.rmdir(record.logs)
+        # Neither is there any more when the sandbox was ended meanwhile.
+        with contextlib.suppress(SupervisorGoneError, FileNotFoundError):
+            self._sandbox.supervisor.tell({"do": "forget", "key": record.key})
+            for name in os.listdir(record.logs):
+                os.unlink(record.logs + name)
+            os.rmdir(record.logs)
         return True
 
     def follow(self, process_id: str, live: bool) -> LogStream:

@@ -86,12 +86,19 @@ class LocalSandbox:
         self._supervisor: Supervisor | None = Supervisor(root, ["workspace", "home", "tmp", "scripts"])
         self._root = root
         self.scripts = os.path.join(root, "scripts", "")
+        try:
+            self._write_scripts()
+        except BaseException:
+            self._supervisor.close()
+            raise
+        return root
+
+    def _write_scripts(self) -> None:
         for name in _SCRIPTS:
             text = resources.files("sandboxsync.transports.shell").joinpath(name).read_text("utf-8")
             with open(self.scripts + name, "w", encoding="utf-8") as file:
                 # Without the comments, which every shell would read with every command.
                 file.writelines(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#"))
-        return root
 
     @property
     def supervisor(self) -> Supervisor:

@@ -125,19 +125,26 @@ class LocalSession:
         except OSError as exc:
             raise file_error(exc, place.directory) from exc
         pipes: dict[int, StreamName] = {}
+        begun = False
         try:
             if left is not None:
                 self._arm(shell, tag, left)
             pipes[place.open("o")] = "stdout"
             pipes[place.open("e")] = "stderr"
             done = shell.start(texts)
+            begun = True
             if done:
                 self._sandbox.supervisor.tell({"do": "trim", "path": place.directory + "l", "length": done})
             command = SessionCommand(self._sandbox.supervisor, pipes, timeout, self, shell, tag, left is not None)
-        except BaseException:
+        except BaseException as exc:
             for fd in pipes:
                 os.close(fd)
-            self._give_up(shell)
+            if isinstance(exc, OSError) and not begun:
+                # Refused by the system before the shell heard of it, so the shell is as it was.
+                with contextlib.suppress(SupervisorGoneError):
+                    self._sandbox.supervisor.tell({"do": "disarm", "tag": tag})
+            else:
+                self._give_up(shell)
             raise
         self._current = command
         return command

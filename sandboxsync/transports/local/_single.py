@@ -29,10 +29,11 @@ def start_single(
         command, cwd = r"\builtin cd -- " + shlex.quote(cwd), sandbox.workspace
     script = sandbox.next_place().rstrip("/")
     tag = sandbox.next_owner() << 32
-    stdout, stdout_end = os.pipe()
-    stderr, stderr_end = os.pipe()
-    stdin = _input(request.stdin)
-    try:
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+        stdout, stdout_end = _pipe(ours, theirs)
+        stderr, stderr_end = _pipe(ours, theirs)
+        stdin = _input(request.stdin)
+        theirs.callback(os.close, stdin)
         started = sandbox.spawn(
             sandbox.shell_command(command, script),
             sandbox.environment(env, request.env),
@@ -41,15 +42,17 @@ def start_single(
             (stdin, stdout_end, stderr_end),
             timeout,
         )
-    except BaseException:
-        os.close(stdout)
-        os.close(stderr)
-        raise
-    finally:
-        for fd in (stdin, stdout_end, stderr_end):
-            os.close(fd)
-    os.close(started.pidfd)
+        os.close(started.pidfd)
+        ours.pop_all()
     return SingleCommand(sandbox.supervisor, {stdout: "stdout", stderr: "stderr"}, timeout, started.key, tag, script)
+
+
+def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+    """A pipe whose reading end is closed with `ours`, and whose writing end with `theirs`."""
+    reading, writing = os.pipe()
+    ours.callback(os.close, reading)
+    theirs.callback(os.close, writing)
+    return reading, writing
 
 
 def _can_enter(directory: str) -> bool:

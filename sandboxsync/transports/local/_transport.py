@@ -13,7 +13,13 @@ from types import TracebackType
 
 from sandboxsync import _archive
 from sandboxsync._unset import Timeout, Unset
-from sandboxsync.errors import ConfigurationError, RequestTimeoutError, SessionTerminatedError
+from sandboxsync.errors import (
+    ConfigurationError,
+    RequestTimeoutError,
+    SandboxError,
+    SandboxUnavailableError,
+    SessionTerminatedError,
+)
 from sandboxsync.models import FileInfo
 from sandboxsync.transports.base import (
     ByteStream,
@@ -138,7 +144,8 @@ class LocalTransport(Transport):
         sandbox = self._meet(ref)
         if ref.session_id is None:
             timeout = request.default_timeout if isinstance(request.timeout, Unset) else request.timeout
-            return start_single(sandbox, ref.env, request, timeout)
+            with _no_raw_error("cannot run a command here now"):
+                return start_single(sandbox, ref.env, request, timeout)
         return sandbox.session(ref).run(request)
 
     # Background processes
@@ -248,7 +255,8 @@ class _Entry:
                 if self._ended:
                     raise SessionTerminatedError("the sandbox was ended", code="SANDBOX_RESTARTED")
                 if self._sandbox is None:
-                    self._sandbox = LocalSandbox(self._settings)
+                    with _no_raw_error("cannot start a local sandbox"):
+                        self._sandbox = LocalSandbox(self._settings)
                 sandbox = self._sandbox
         return sandbox
 
@@ -265,6 +273,17 @@ class _Entry:
         self._starting = threading.Lock()
         if self._sandbox is not None:
             self._sandbox.abandon()
+
+
+@contextlib.contextmanager
+def _no_raw_error(what: str) -> Iterator[None]:
+    """What the system refuses (descriptors, processes, space) is told as a sandbox that is not available."""
+    try:
+        yield
+    except OSError as exc:
+        if isinstance(exc, SandboxError):
+            raise
+        raise SandboxUnavailableError(f"{what}: {exc}") from exc
 
 
 _living: weakref.WeakSet[LocalTransport] = weakref.WeakSet()

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandboxsync import LocalTransport, Sandbox, Session
+from sandboxsync import LocalTransport, Sandbox, Session, Stdout
 from sandboxsync.errors import (
     CommandTimeoutError,
     ConfigurationError,
@@ -324,3 +324,12 @@ def test_without_descriptors_calls_fail_and_lose_nothing() -> None:
     """At each limit a call works or raises `SandboxUnavailableError`; sessions and descriptors are as before."""
     done = subprocess.run([sys.executable, "-c", FEW_DESCRIPTORS], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_T2_what_a_handler_of_term_starts_is_let_run(session: Session) -> None:
+    """The programs of a clean-up are not ended one by one; the clean-up as a whole has its 2 seconds."""
+    clean_up = "for i in 1 2 3 4 5 6 7 8; do sleep 0.05; touch done$i; done; exit"
+    script = f"trap '{clean_up}' TERM; echo up; while :; do sleep 0.02; done"
+    with session.exec_stream(["bash", "-c", script]) as stream:
+        assert any(event == Stdout("up\n", b"up\n") for event in (next(stream), next(stream)))
+    assert session.exec("ls").stdout.split() == [f"done{number}" for number in range(1, 9)]

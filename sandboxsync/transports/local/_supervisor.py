@@ -54,14 +54,14 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def trees(roots: Iterable[int]) -> list[int]:
-    """The given processes and all below them."""
-    ahead = list(roots)
-    found: list[int] = []
+def trees(roots: Iterable[int]) -> dict[int, int | None]:
+    """The given processes and all below them, each with its parent (`None` for the given ones)."""
+    ahead: list[tuple[int, int | None]] = [(root, None) for root in roots]
+    found: dict[int, int | None] = {}
     while ahead:
-        pid = ahead.pop()
-        found.append(pid)
-        ahead.extend(children_of(pid))
+        pid, parent = ahead.pop()
+        found[pid] = parent
+        ahead.extend((child, pid) for child in children_of(pid))
     return found
 
 
@@ -137,18 +137,21 @@ class Ending:
         self.next_step = now + self.pause
         self.pause = min(self.pause * 1.5, 0.05)
         alive = [child.pid for child in self.children if child.exit_code is None]
-        left = [
-            pid
-            for pid in trees([*alive, *orphans])
+        left = {
+            pid: parent
+            for pid, parent in trees([*alive, *orphans]).items()
             if (tag := tag_of(pid)) is not None and (self.low <= tag <= self.high)
-        ]
-        for pid in left:
+        }
+        warned = self.signalled.copy()
+        for pid, parent in left.items():
             if now >= self.kill_at:
                 send_signal(pid, signal.SIGKILL)
             elif pid not in self.signalled:
                 self.signalled.add(pid)
-                send_signal(pid, self.number)
-                send_signal(pid, signal.SIGCONT)
+                # What a process starts that has got the signal already belongs to how it cleans up.
+                if parent not in warned:
+                    send_signal(pid, self.number)
+                    send_signal(pid, signal.SIGCONT)
         return not (left or alive) or now > self.kill_at + UNKILLABLE
 
 

@@ -18,6 +18,7 @@ from ._tools import eventually, file_exists, requires, stays, within
 PROPERTY = settings(
     max_examples=30,
     deadline=None,
+    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
 )
 

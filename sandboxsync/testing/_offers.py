@@ -34,19 +34,17 @@ CALLS: dict[Capability, list[Callable[[Any], object]]] = {
 class CapabilityRules:
     """The other side of `requires`: what a transport lacks, it says so."""
 
-    @pytest.mark.parametrize("capability", CALLS)
-    def test_missing_capabilities_are_refused_before_any_io(self, transport: Transport, capability: Capability) -> None:
+    def test_missing_capabilities_are_refused_before_any_io(self, transport: Transport) -> None:
         """`UnsupportedOperationError` names the transports that can, and the transport is not asked."""
-        if capability in transport.capabilities:
-            pytest.skip(f"{transport.name} has it")
         watched, calls = recorded(transport)
         with Sandbox(watched) as sandbox:
-            for caller in (sandbox, sandbox.get_session("s")):
-                for call in CALLS[capability]:
-                    with pytest.raises(UnsupportedOperationError) as caught:
-                        call(caller)
-                    assert transport.name in str(caught.value)
-                    assert all(name in str(caught.value) for name in OFFERED_BY[capability])
+            for capability in set(CALLS) - transport.capabilities:
+                for caller in (sandbox, sandbox.get_session("s")):
+                    for call in CALLS[capability]:
+                        with pytest.raises(UnsupportedOperationError) as caught:
+                            call(caller)
+                        assert transport.name in str(caught.value)
+                        assert all(name in str(caught.value) for name in OFFERED_BY[capability])
             assert calls == []
 
     def test_a_transport_says_what_it_is(self, transport: Transport) -> None:

@@ -253,6 +253,7 @@ def test_a_killed_supervisor_is_a_restart(transport: LocalTransport) -> None:
     with pytest.raises(ProcessNotFoundError):
         process.refresh()
     _eventually(lambda: not os.path.exists(f"/proc/{shell}"))
+    _eventually(lambda: not os.path.exists(f"/proc/{process.pid}"))
     assert not root.exists()
 
 

@@ -271,9 +271,23 @@ class LocalSandbox:
         for session in sessions:
             session.sandbox_ended()
         if os.path.isdir(self._root):
-            import shutil
+            self._clean_up_after_a_killed_supervisor()
 
-            shutil.rmtree(self._root, ignore_errors=True)  # the supervisor was killed before it could
+    def _clean_up_after_a_killed_supervisor(self) -> None:
+        """End what it left, which is told by its private `HOME`, and remove the directory."""
+        import shutil
+
+        home = b"\0HOME=" + os.fsencode(self._home) + b"\0"
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                try:
+                    with open(f"/proc/{name}/environ", "rb") as file:
+                        ours = home in b"\0" + file.read()
+                    if ours:
+                        os.kill(int(name), signal.SIGKILL)
+                except (FileNotFoundError, ProcessLookupError, PermissionError):
+                    continue  # it has ended, or it is somebody else's
+        shutil.rmtree(self._root, ignore_errors=True)
 
     def abandon(self) -> None:
         """In a forked child: what runs belongs to the parent; what it was made from is used for new shells here."""

@@ -112,6 +112,7 @@ class Bound:
         self._transport = client.transport
         self._ref = ref
         self._life = life
+        ref.is_deleted = lambda: life.deleted
 
     def _check(self) -> SessionRef:
         """Return what to hand to the transport, or raise when this object has met its end."""

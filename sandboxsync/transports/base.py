@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import enum
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -83,12 +83,15 @@ class SessionRef:
 
     `session_id=None` means no session: a fresh shell that starts in the workspace and leaves no state behind.
     `env` is the sandbox layer of the environment, given to a session or shell that has to be made for this call.
+    `is_deleted` says whether this client has begun to delete the session: then it is not made anew for this reference,
+    and `SessionDestroyedError` is raised in its place.
     """
 
     sandbox_id: str
     session_id: str | None
     env: Environment = attrs.field(factory=dict)
     incarnation: str | None = None
+    is_deleted: Callable[[], bool] = bool  # which is False
 
     def meet(self, incarnation: str) -> None:
         """Note the sandbox's present life. Raise `SessionTerminatedError` when this client knew another one (S17)."""

@@ -16,6 +16,7 @@ import attrs
 
 from sandboxsync.errors import (
     SandboxError,
+    SessionDestroyedError,
     SessionExistsError,
     SessionNotFoundError,
     SessionTerminatedError,
@@ -225,6 +226,8 @@ class LocalSandbox:
         with self._lock:
             session = self.sessions.get(ref.session_id)
             if session is None:
+                if ref.is_deleted():
+                    raise SessionDestroyedError(f"session {ref.session_id!r} was deleted", session_id=ref.session_id)
                 session = LocalSession(self, ref.session_id, SessionSpec(env=ref.env), self.workspace)
                 self.sessions[ref.session_id] = session
         return session

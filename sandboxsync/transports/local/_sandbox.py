@@ -82,7 +82,7 @@ class LocalSandbox:
         self._remap = not os.path.isdir("/workspace")
 
     def _start(self) -> str:
-        # Short, because the shells of sessions read paths in it byte by byte with every command.
+        # Short, because the shells of sessions parse paths in it with every command.
         root = os.path.join(os.path.realpath(tempfile.gettempdir()), f"sandboxsync-{secrets.token_hex(4)}")
         self._supervisor: Supervisor | None = Supervisor(root, ["workspace", "home", "tmp", "scripts"])
         self._root = root

@@ -63,9 +63,9 @@ def machine() -> str:
     )
 
 
-def print_table(rows: Sequence[Row]) -> bool:
-    """Print rows as a Markdown table; return whether all bars hold."""
-    head = ("what", "ours", "baseline", "ratio", "bar", "")
+def print_table(rows: Sequence[Row], ours: str = "ours", baseline: str = "baseline") -> bool:
+    """Print rows as a Markdown table, with names for the two sides; return whether all bars hold."""
+    head = ("what", ours, baseline, "ratio", "bar", "")
     marks = {True: "ok", False: "MISSED", None: ""}
     lines = [head, *((r.what, r.ours, r.baseline, r.ratio, r.bar, marks[r.holds]) for r in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]

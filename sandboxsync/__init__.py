@@ -87,6 +87,7 @@ if TYPE_CHECKING:
         Stdout,
         WriteFileResult,
     )
+    from .transports.fake import FakeCall, FakeClock, FakeResult, FakeTransport
     from .transports.local import LocalTransport
 
     __version__: str
@@ -104,6 +105,10 @@ __all__ = [
     "ExecEvent",
     "ExecResult",
     "ExecStream",
+    "FakeCall",
+    "FakeClock",
+    "FakeResult",
+    "FakeTransport",
     "FileError",
     "FileInfo",
     "FileStream",
@@ -167,7 +172,7 @@ __all__ = [
     "connect",
 ]
 
-# Where the names are, what costs least to import first; a transport only for a name that is nowhere else.
+# Where the names are, what costs least to import first.
 _HOMES = (
     "errors",
     "models",
@@ -177,8 +182,14 @@ _HOMES = (
     "_session",
     "_sandbox",
     "_connect",
-    "transports.local",
 )
+_TRANSPORTS = {
+    "FakeCall": "transports.fake",
+    "FakeClock": "transports.fake",
+    "FakeResult": "transports.fake",
+    "FakeTransport": "transports.fake",
+    "LocalTransport": "transports.local",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -190,7 +201,7 @@ def __getattr__(name: str) -> object:
         return version(__name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    for home in _HOMES:
+    for home in [_TRANSPORTS[name]] if name in _TRANSPORTS else _HOMES:
         names = vars(import_module(f"{__name__}.{home}"))
         if name in names:
             return globals().setdefault(name, names[name])

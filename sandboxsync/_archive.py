@@ -19,7 +19,7 @@ from ._temporary import is_temporary
 from ._unpack import check, unpack
 from .errors import FileError
 
-__all__ = ["Exclude", "check", "measure", "pack", "pack_file", "unpack"]
+__all__ = ["Exclude", "check", "header", "in_pieces", "measure", "pack", "pack_file", "padding", "unpack"]
 
 _PIECE = 1 << 18
 _BLOCK = 512
@@ -53,7 +53,7 @@ def pack(root: str, exclude: Sequence[str] = (), *, on_data: Callable[[int], obj
     excluded. Closing the iterator gives up. Blocks on the file system alone; two descriptors are open at
     most.
     """
-    return _pack(root, Exclude(exclude), on_data or (lambda count: None))
+    return in_pieces(_pack(root, Exclude(exclude), on_data or (lambda count: None)))
 
 
 def pack_file(fd: int, name: str, *, on_data: Callable[[int], object]) -> Iterator[bytes]:
@@ -72,13 +72,18 @@ def measure(root: str, exclude: Sequence[str] = ()) -> int:
 
 
 def _pack(root: str, exclude: Exclude, on_data: Callable[[int], object]) -> Iterator[bytes]:
-    waiting = bytearray()
     for entry in _walk(root, exclude):
-        for piece in _member(entry, on_data):
-            waiting += piece
-            if len(waiting) >= _PIECE:
-                yield bytes(waiting)
-                waiting.clear()
+        yield from _member(entry, on_data)
+
+
+def in_pieces(members: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the headers and contents of members, with the end mark of a tar after them, in pieces of some 256 KiB."""
+    waiting = bytearray()
+    for data in members:
+        waiting += data
+        if len(waiting) >= _PIECE:
+            yield bytes(waiting)
+            waiting.clear()
     yield bytes(waiting) + _END
 
 
@@ -193,24 +198,37 @@ def _content(fd: int, name: str, path: str, on_data: Callable[[int], object]) ->
         missing -= len(data)
         on_data(len(data))
         yield data
-    yield bytes(-status.st_size % _BLOCK)
+    yield padding(status.st_size)
 
 
-def _header(name: str, status: os.stat_result, target: str | None = None) -> bytes:
+def _header(name: str, status: os.stat_result, target: str = "") -> bytes:
+    return header(name, status.st_mode, status.st_mtime_ns, size=status.st_size, target=target)
+
+
+def header(name: str, mode: int, mtime_ns: int, *, size: int = 0, target: str = "") -> bytes:
+    """Return the header of a regular file, a directory or a symlink: *mode* says which.
+
+    *size* is told of a file, *target* of a symlink.
+    """
     import tarfile
 
     info = tarfile.TarInfo(name)
-    info.mode = stat.S_IMODE(status.st_mode) & 0o777
-    info.mtime, nanoseconds = divmod(status.st_mtime_ns, 10**9)
+    info.mode = stat.S_IMODE(mode) & 0o777
+    info.mtime, nanoseconds = divmod(mtime_ns, 10**9)
     if nanoseconds and info.mtime >= 0:
         info.pax_headers = {"mtime": f"{info.mtime}.{nanoseconds:09d}"}
-    if target is not None:
+    if stat.S_ISLNK(mode):
         info.type, info.linkname = tarfile.SYMTYPE, target
-    elif stat.S_ISDIR(status.st_mode):
+    elif stat.S_ISDIR(mode):
         info.type = tarfile.DIRTYPE
     else:
-        info.size = status.st_size
+        info.size = size
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def padding(size: int) -> bytes:
+    """Return what follows a file's content in a tar."""
+    return bytes(-size % _BLOCK)
 
 
 def _not_packable(path: str, kind: int) -> FileError:

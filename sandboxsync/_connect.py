@@ -13,6 +13,7 @@ from .errors import ConfigurationError
 if TYPE_CHECKING:
     from .transports.base import Transport
 
+_SCHEMES = "'local:' and 'fake:'"
 _LOCAL_OPTIONS = "bash, inherit_env, isolation"
 
 
@@ -31,6 +32,8 @@ def connect(
     - ``local:`` is this machine, each sandbox in a private temporary directory.
     - ``local:/path`` is this machine with the existing directory ``/path`` as the workspace.
     - ``local:?inherit_env=A,B&bash=/opt/bash`` passes variables of this process, and names the shell.
+
+    - ``fake:`` is in memory; it needs the extra ``fake``.
 
     The sandbox owns that transport: ``close()`` and leaving a ``with`` block close it. ``api_key`` is for
     services over HTTP; ``local:`` has no use for it. The other options are those of ``Sandbox``. Nothing is
@@ -66,10 +69,23 @@ def _transport(url: object) -> Transport:
     scheme, colon, rest = url.partition(":")
     if not colon:
         # Not shown: who mixes up the arguments passes an API key here.
-        raise ConfigurationError("a sandbox URL begins with a scheme; this version has only 'local:'")
+        raise ConfigurationError(f"a sandbox URL begins with a scheme; this version has {_SCHEMES}")
+    if scheme.lower() == "fake":
+        return _fake(url, rest)
     if scheme.lower() != "local":
-        raise ConfigurationError(f"no transport for {scheme + ':'!r}; this version has only 'local:'")
+        raise ConfigurationError(f"no transport for {scheme + ':'!r}; this version has {_SCHEMES}")
     return _local(url, rest)
+
+
+def _fake(url: str, rest: str) -> Transport:
+    if rest:
+        raise ConfigurationError(f"a 'fake:' URL has nothing after the colon: {url!r}")
+    try:
+        from .transports.fake import FakeTransport
+
+        return FakeTransport()
+    except ImportError as exc:
+        raise ConfigurationError(str(exc)) from exc
 
 
 def _local(url: str, rest: str) -> Transport:

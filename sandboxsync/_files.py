@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from datetime import datetime, timezone
 from errno import ELOOP
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -60,7 +59,7 @@ class FileVerbs(Bound):
         if progress is not None:
             chunks = told(chunks, total, progress)
         info = self._call(self._transport.write_file, self._ref, where, chunks)
-        return WriteFileResult(info.path, info.size, _now())
+        return WriteFileResult(info.path, info.size, self._transport.clock.now())
 
     def read_file(self, path: RemotePath) -> ReadFileResult:
         """Return the whole content with what is known of the file. ``mime_type`` is guessed from its name. Blocks.
@@ -68,7 +67,8 @@ class FileVerbs(Bound):
         Raises ``SandboxFileNotFoundError``, ``SandboxIsADirectoryError``, ``SandboxPermissionError`` ….
         """
         stream, content = self._read(path)
-        return ReadFileResult(stream.path, content, len(content), _mime_type(stream.path), _now())
+        when = self._transport.clock.now()
+        return ReadFileResult(stream.path, content, len(content), _mime_type(stream.path), when)
 
     def read_bytes(self, path: RemotePath) -> bytes:
         """Return the whole content. Blocks. Raises as ``read_file``."""
@@ -112,7 +112,7 @@ class FileVerbs(Bound):
         Raises ``SandboxFileExistsError``, ``SandboxFileNotFoundError`` (no parent) ….
         """
         made = self._call(self._transport.make_directory, self._ref, check_path(path), bool(recursive))
-        return MkdirResult(made, bool(recursive), _now())
+        return MkdirResult(made, bool(recursive), self._transport.clock.now())
 
     def delete_file(self, path: RemotePath) -> None:
         """Delete a file or a symlink. Raises ``SandboxFileNotFoundError``, ``SandboxIsADirectoryError`` ….
@@ -244,10 +244,6 @@ class FileVerbs(Bound):
         source = archive if hasattr(archive, "read") else check_local_path(archive, "archive")
         where = None if dir is None else check_path(dir, "dir")
         self._call(_transfer.hydrate, self._transport, self._ref, source, dir=where)
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
 
 
 def _is_hidden(relative_path: str) -> bool:

@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import cache
 from importlib import resources
 from typing import Protocol
@@ -99,8 +99,7 @@ def checkout(
         raise InvalidRequestError("target_dir is empty, or holds a NUL")
     words = [*source.options, "clone", *_options(branch, depth)]
     if Capability.NATIVE_PROGRAMS not in transport.capabilities:
-        names = " and ".join(OFFERED_BY[Capability.NATIVE_PROGRAMS])
-        raise UnsupportedOperationError(f"{transport.name} has no git; {names} can run it")
+        _check_stand_in(transport)
     source = attrs.evolve(source, url=_real_url(transport, ref, source.url))
     if name.startswith("/"):
         name = _real(transport, ref, name)
@@ -115,7 +114,16 @@ def checkout(
         exc.stdout, exc.stdout_bytes = "", b""
         exc.stderr, exc.stderr_bytes = stderr, stderr.encode("utf-8", "replace")
         raise
-    return _result(result, source, branch, name)
+    return _result(result, source, branch, name, transport.clock.now())
+
+
+def _check_stand_in(transport: Transport) -> None:
+    """Raise, unless a transport without native programs has something in the place of git."""
+    programs = getattr(transport, "programs", None)
+    if programs is None or "git" not in programs:
+        names = " and ".join(OFFERED_BY[Capability.NATIVE_PROGRAMS])
+        hint = "" if programs is None else "; say what git does here with the transport's command('git', function)"
+        raise UnsupportedOperationError(f"{transport.name} has no git; {names} can run it{hint}")
 
 
 @cache
@@ -184,11 +192,11 @@ def _undo(transport: Transport, ref: SessionRef, output: bytes) -> None:
             stream.close()
 
 
-def _result(result: ExecResult, source: Source, branch: str | None, name: str) -> GitCheckoutResult:
+def _result(result: ExecResult, source: Source, branch: str | None, name: str, when: datetime) -> GitCheckoutResult:
     stderr = source.hide(result.stderr[-_KEEP:])
     match result.stdout_bytes.decode("utf-8", "surrogateescape").split("\0"):
         case [_, _, "done", found, path] if path:
-            return GitCheckoutResult(source.url, found, path.removesuffix("\n"), datetime.now(timezone.utc))
+            return GitCheckoutResult(source.url, found, path.removesuffix("\n"), when)
         case [_, _, "failed", status, ""]:
             raise _failure(result.stderr, stderr, source.url, branch, int(status))
         case ["taken", ""]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -114,9 +114,8 @@ class Process:
         self._update()
         if self._info is before and before.status in RUNNING and number in _ENDING:
             # Forgotten as it ended (auto_cleanup): it is gone, and nobody can say more than this.
-            self._info = attrs.evolve(
-                before, status="killed", exit_code=128 + number, end_time=datetime.now(timezone.utc)
-            )
+            end = self._client.transport.clock.now()
+            self._info = attrs.evolve(before, status="killed", exit_code=128 + number, end_time=end)
 
     def logs(self) -> ProcessLogs:
         """Return what it has printed so far."""
@@ -137,7 +136,7 @@ class Process:
         ``ProcessError`` when it ended without an exit code, as one that could not be started.
         """
         limit = check_limit(timeout, zero=True)
-        deadline = Deadline(limit)
+        deadline = Deadline(limit, self._client.transport.clock)
         while True:
             self._info = self._client.call(
                 self._client.transport.wait_process, self._client.sandbox_id, self.id, deadline.left()
@@ -254,7 +253,7 @@ class ProcessLogStream(Closing):
             self._next.append(self._event("stdout" if name == "stdout" else "stderr", text))
 
     def _event(self, kind: Literal["stdout", "stderr", "exit"], text: str, exit_code: int | None = None) -> LogEvent:
-        return LogEvent(kind, text, datetime.now(timezone.utc), self.process_id, exit_code)
+        return LogEvent(kind, text, self._client.transport.clock.now(), self.process_id, exit_code)
 
     def close(self) -> None:
         """Stop following. Idempotent; from any thread. Raises nothing."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import datetime, timezone
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -282,7 +281,7 @@ class Sandbox(SandboxCommands, SandboxFiles):
             life.deleted = False
             client.lives.setdefault(session_id, life)
             raise
-        return SessionDeleteResult(success, session_id, datetime.now(timezone.utc))
+        return SessionDeleteResult(success, session_id, client.transport.clock.now())
 
 
 def own_transport(sandbox: Sandbox) -> None:

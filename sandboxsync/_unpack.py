@@ -19,7 +19,7 @@ from .errors import InvalidRequestError, file_error
 if TYPE_CHECKING:
     from tarfile import TarInfo
 
-__all__ = ["check", "unpack"]
+__all__ = ["check", "no_file_to_link", "refuse", "unpack"]
 
 _READ = 1 << 18
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -77,11 +77,7 @@ def unpack(
         refused = place.finish()
     finally:
         place.close()
-    if refused:
-        raise InvalidRequestError(
-            f"the archive holds symlinks that lead outside, which were not made: {_some(refused)}",
-            context={"refused": refused},
-        )
+    refuse(refused)
 
 
 class _Unpacker:
@@ -212,7 +208,7 @@ class _Unpacker:
                 os.close(fd)
                 raise file_error(exc, self._shown(parts_of(member.linkname))) from exc
         os.close(fd)
-        raise InvalidRequestError(f"the archive holds a hard link to what is no file in it: {member.name!r}")
+        raise no_file_to_link(member)
 
     def finish(self) -> list[str]:
         """Set what had to wait for all members, and return the symlinks that lead outside and are not
@@ -277,6 +273,20 @@ def _set_time(fd: int, nanoseconds: int | None) -> None:
 def _unlink(name: str, directory: int) -> None:
     with suppress(OSError):
         os.unlink(name, dir_fd=directory)
+
+
+def no_file_to_link(member: TarInfo) -> InvalidRequestError:
+    """Return the error for a hard link whose source is missing, or is no file."""
+    return InvalidRequestError(f"the archive holds a hard link to what is no file in it: {member.name!r}")
+
+
+def refuse(links: list[str]) -> None:
+    """Raise for the symlinks of an archive that were not made, if there are some."""
+    if links:
+        raise InvalidRequestError(
+            f"the archive holds symlinks that lead outside, which were not made: {_some(links)}",
+            context={"refused": links},
+        )
 
 
 def _some(names: list[str]) -> str:

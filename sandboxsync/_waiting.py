@@ -16,6 +16,7 @@ from .transports.base import Exited, LogStream
 
 if TYPE_CHECKING:
     from ._client import Client
+    from ._clock import Clock
     from .transports.base import ProcessInfo
 
 Matcher: TypeAlias = Callable[[str], "LogMatch | None"]
@@ -99,15 +100,16 @@ class LineSearch:
 class LogSearch:
     """Both outputs of a process."""
 
-    def __init__(self, process_id: str, matches: Matcher) -> None:
+    def __init__(self, process_id: str, matches: Matcher, clock: Clock) -> None:
         self._process_id = process_id
+        self._clock = clock
         self._by_name = {"stdout": LineSearch(matches), "stderr": LineSearch(matches)}
 
     def run(self, stream: LogStream, deadline: Deadline) -> LogMatch | Exited | None:
         """Read until a line matches, the process has ended, or the time has passed (``None``)."""
         left = deadline.left()
         # Who prints faster than we read would have us read for ever.
-        end = Deadline(None if left is None else left + GRACE)
+        end = Deadline(None if left is None else left + GRACE, self._clock)
         unseen = False
         while True:
             # Reads with no time left take what is there already: one look at all of it.
@@ -134,8 +136,8 @@ class LogSearch:
 
 def for_log(client: Client, process_id: str, matches: Matcher, timeout: float | None) -> LogMatch:
     """Return the first line that matches."""
-    deadline = Deadline(timeout)
-    search = LogSearch(process_id, matches)
+    deadline = Deadline(timeout, client.transport.clock)
+    search = LogSearch(process_id, matches, client.transport.clock)
 
     def follow() -> LogMatch | Exited | None:
         stream = client.transport.follow_logs(client.sandbox_id, process_id, True)
@@ -193,7 +195,7 @@ def _http_path(path: object) -> str:
 
 def for_port(client: Client, process_id: str, probe: Probe, timeout: float | None, interval: float) -> ProcessInfo:
     """Return the process's state when its port is ready."""
-    deadline = Deadline(timeout)
+    deadline = Deadline(timeout, client.transport.clock)
     pause = 0.0
     while True:
         info = client.call(client.transport.wait_process, client.sandbox_id, process_id, deadline.within(pause))
@@ -208,12 +210,12 @@ def for_port(client: Client, process_id: str, probe: Probe, timeout: float | Non
 
 
 def _log_tail(client: Client, process_id: str) -> ProcessLogs:
-    search = LogSearch(process_id, lambda line: None)
+    search = LogSearch(process_id, lambda line: None, client.transport.clock)
 
     def read() -> None:
         stream = client.transport.follow_logs(client.sandbox_id, process_id, False)
         try:
-            search.run(stream, Deadline(0))
+            search.run(stream, Deadline(0, client.transport.clock))
         finally:
             stream.close()
 

@@ -13,6 +13,7 @@ from sandboxsync._unset import Timeout
 from sandboxsync.errors import ProcessNotFoundError, SandboxFileNotFoundError
 from sandboxsync.models import FileInfo
 from sandboxsync.transports.base import (
+    SYSTEM_CLOCK,
     ByteStream,
     Capability,
     CommandRequest,
@@ -138,6 +139,7 @@ class StubTransport(Transport):
 
     name = "StubTransport"
     capabilities: frozenset[Capability] = frozenset()
+    clock = SYSTEM_CLOCK
 
     def __init__(self, *scripts: Iterable[Any]) -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from sandboxsync import Sandbox, Session
-from sandboxsync.testing import make_transport, skip_unless_able
+from sandboxsync.testing import make_transport, skip_unless_able, time_of
 from sandboxsync.transports.base import Transport
 
 TRANSPORTS: Mapping[str, str] = {
     "local": "sandboxsync.LocalTransport()",
+    "fake": "sandboxsync.FakeTransport()",
     "local-workspace": "sandboxsync.LocalTransport(workspace={directory!r})",
 }
 """A name for each kind of transport, and the Python that makes it; `directory` is one that a test may use."""
@@ -49,9 +50,9 @@ def transport_source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def transport(transport_source: str) -> Iterator[Transport]:
+def transport(request: pytest.FixtureRequest, transport_source: str) -> Iterator[Transport]:
     """A transport that this test alone uses."""
-    with closing(make_transport(transport_source)) as transport:
+    with closing(make_transport(transport_source)) as transport, time_of(request, transport):
         yield transport
 
 

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,28 @@ def test_the_tree_of_errors_is_the_real_one() -> None:
 
 
 WORKED = CHECKOUT / "docs" / "writing-a-transport.md"
+ITS_TESTS = CHECKOUT / "docs" / "testing-a-transport.md"
+HOW_TO = CHECKOUT / "docs" / "testing.md"
+LOAD = () if entry_points(group="pytest11", name="sandboxsync") else ("-p", "sandboxsync.testing.plugin")
+"""What loads the plugin: the entry point of an installed package, or its name in a checkout."""
+
+
+def run_pytest(directory: Path, pages: list[Path], *arguments: str) -> str:
+    """Save the files of pages and run pytest on them; return what it says, after it has passed."""
+    for page in pages:
+        for block in blocks_of(page):
+            if block.file:
+                (directory / block.file).write_text(block.text, encoding="utf-8")
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-Werror", "-p", "no:cacheprovider", *arguments],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def test_the_worked_transport_has_the_methods_of_the_protocol() -> None:
@@ -211,18 +234,21 @@ def test_the_worked_transport_has_the_methods_of_the_protocol() -> None:
 
 
 def test_the_worked_transport_passes_the_suite(tmp_path: Path) -> None:
-    """The files of `docs/writing-a-transport.md` are whole: the suite runs on them. Some groups of it stand for all."""
-    for block in blocks_of(WORKED):
-        if block.file:
-            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
-    arguments = ["-q", "-p", "no:cacheprovider", "-k", "S4_ or S8_ or F3_ or capabilit"]
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments, "test_audit_transport.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "passed" in result.stdout
+    """The suite runs on somebody else's transport with fifteen lines. Some groups of it stand for all."""
+    (text,) = (block.text for block in blocks_of(ITS_TESTS) if block.file == "test_audit_transport.py")
+    assert len(text.splitlines()) <= 15
+    some = ("-k", "S4_ or S8_ or F3_ or capabilit")
+    assert "passed" in run_pytest(tmp_path, [WORKED, ITS_TESTS], *some, "test_audit_transport.py")
+
+
+def test_tests_of_ones_own_are_added_to_the_suite(tmp_path: Path) -> None:
+    """The tests of `docs/testing-a-transport.md` that need a capability run where it is there."""
+    said = run_pytest(tmp_path, [WORKED, ITS_TESTS], "-k", "test_own_", "test_image.py")
+    assert re.search(r"^3 passed", said, re.MULTILINE), said
+
+
+@pytest.mark.parametrize("place", ["fake", "local"])
+def test_the_how_to_about_testing_is_tested(tmp_path: Path, place: str) -> None:
+    """The tests of `docs/testing.md` pass in memory and on this machine."""
+    said = run_pytest(tmp_path, [HOW_TO], *LOAD, f"--sandbox={place}")
+    assert re.search(r"^8 passed", said, re.MULTILINE), said

@@ -72,7 +72,8 @@ def test_local_urls(made: Any, url: str, workspace: Any, options: Any) -> None:
         "local:?nope=1",
         "local:?bash",
         "local:?bash=a&bash=b",
-        "fake:",
+        "fake:x",
+        "fake://host",
         "http://host",
         "https://host",
         "bridge+https://host",
@@ -90,7 +91,7 @@ def test_other_urls_are_refused(made: Any, url: Any) -> None:
 
 def test_refusals_say_what_there_is(made: Any) -> None:
     """The message names what this version has, and no credential of the URL."""
-    with pytest.raises(ConfigurationError, match="this version has only 'local:'") as caught:
+    with pytest.raises(ConfigurationError, match="this version has 'local:' and 'fake:'") as caught:
         connect("https://user:hunter2@host")
     assert "hunter2" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="scheme") as caught:
@@ -193,7 +194,7 @@ def test_every_public_name_is_there() -> None:
     assert sandboxsync.ExecResult is sandboxsync.models.ExecResult
     assert sandboxsync.LocalTransport is LocalTransport
     assert set(sandboxsync.__all__) <= set(dir(sandboxsync))
-    for missing in ("FakeTransport", "HTTPTransport", "nope"):
+    for missing in ("HTTPTransport", "nope"):
         with pytest.raises(AttributeError):
             getattr(sandboxsync, missing)
 

@@ -36,7 +36,7 @@ from sandboxsync.errors import (
     UnsupportedOperationError,
 )
 from sandboxsync.models import ExecResult, FileInfo, GitCheckoutResult
-from sandboxsync.transports.base import Capability, CommandRequest, Exited, Output, SessionRef, Transport
+from sandboxsync.transports.base import SYSTEM_CLOCK, Capability, CommandRequest, Exited, Output, SessionRef, Transport
 from sandboxsync.transports.local.files import HostFiles, resolve
 
 TOKEN = "to/k@n:with %41 'odd' $HOME"
@@ -89,6 +89,7 @@ class Machine:
 
     name = "Machine"
     capabilities = frozenset({Capability.NATIVE_PROGRAMS})
+    clock = SYSTEM_CLOCK
 
     def __init__(self, root: Path) -> None:
         self.root = root

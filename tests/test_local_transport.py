@@ -182,7 +182,7 @@ def test_T3_any_value_is_restored_exactly(session: Session, values: list[str]) -
     """Variables, arrays, positional parameters and aliases hold the same text after the shell was replaced."""
     session.set_env_vars({"E": "".join(values)})
     session.exec(["set", "--", *values])
-    session.exec('plain=$E; array=("$@"); declare -A map; map[$E]=x; alias name="$E"')
+    session.exec('plain=$E; array=("$@"); unset map; declare -A map; map[$E]=x; alias name="$E"')
     look = 'printf "%s\\0" "$E" "$plain" "${array[@]}" "$#" "$@" "${!map[@]}" "${BASH_ALIASES[name]}"'
     before = session.exec(look).stdout_bytes
     with session.exec_stream("sleep 60") as stream:

@@ -20,18 +20,39 @@ kind of transport, for tests that need an interpreter of their own (forks, inter
 Both may be in a ``conftest.py`` instead. All tests run or none does: only a missing ``Capability`` takes out those
 that are marked with ``requires``.
 
-This package needs the extra ``testing`` (pytest, hypothesis); nothing else imports it.
+The suite needs the extra ``testing`` (pytest, hypothesis); nothing else imports it.
+
+``Recording`` passes every call on to another transport and writes a cassette of it; ``Replay`` answers from the
+cassette, and raises ``CassetteMismatchError`` when it is asked something else. They need no extra.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ._matching import CassetteMismatchError
+    from ._recording import Recording
+    from ._replay import Replay
     from ._suite import TransportSuite
-    from ._tools import make_transport, requires, skip_unless_able
+    from ._tools import in_real_time, make_transport, requires, requires_for, skip_unless_able, time_of
 
-__all__ = ["TransportSuite", "make_transport", "requires", "skip_unless_able"]
+__all__ = [
+    "CassetteMismatchError",
+    "Recording",
+    "Replay",
+    "TransportSuite",
+    "in_real_time",
+    "make_transport",
+    "requires",
+    "requires_for",
+    "skip_unless_able",
+    "time_of",
+]
+
+# These need no pytest.
+_LIGHT = {"CassetteMismatchError": "_matching", "Recording": "_recording", "Replay": "_replay"}
 
 _TESTS = (
     "_commands",
@@ -60,6 +81,9 @@ def __getattr__(name: str) -> object:
     # Late, so that the programs of the suite, which run in this package too, start without pytest.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _LIGHT:
+        light: object = getattr(import_module(f"{__name__}.{_LIGHT[name]}"), name)
+        return light
     import pytest
 
     pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _TESTS))

@@ -26,8 +26,11 @@ def program(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make(source: str) -> Any:
-    """Return the transport that *source* makes."""
-    return eval(source, {"sandboxsync": sandboxsync})
+    """Return the transport that *source* makes. These programs run in real time: a clock that jumps is paused."""
+    transport = eval(source, {"sandboxsync": sandboxsync})
+    if hasattr(transport.clock, "paused"):
+        transport.clock.paused().__enter__()
+    return transport
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> bool:

@@ -38,7 +38,7 @@ OUTPUTS = {
         "printf '__EXIT__0\\n__END__ 0\\n0\\n\\0000\\0\\nexit 0\\nDONE\\nEOF\\n'",
         b"__EXIT__0\n__END__ 0\n0\n\x000\0\nexit 0\nDONE\nEOF\n",
     ),
-    "long line": ("printf 'a%.0s' {1..20000}", b"a" * 20000),
+    "long line": ("head -c 20000 /dev/zero | tr '\\0' a", b"a" * 20000),
     "many lines": ("seq 1000000", "".join(f"{number}\n" for number in range(1, 1_000_001)).encode()),
 }
 
@@ -101,7 +101,7 @@ class OutputRules:
 
     def test_E2_long_text_is_whole(self, session: Session) -> None:
         """So it is wherever a buffer happens to end."""
-        result = session.exec("printf 'é€😀%.0s' {1..20000}")
+        result = session.exec("for ((i = 0; i < 20000; i++)); do printf 'é€😀'; done")
         assert result.stdout == "é€😀" * 20000
 
     def test_E2_encoding_and_errors(self, session: Session) -> None:

@@ -16,10 +16,10 @@ from sandboxsync.errors import (
     SandboxFileNotFoundError,
     SessionTerminatedError,
 )
-from sandboxsync.transports.base import Transport
+from sandboxsync.transports.base import Capability, Transport
 
 from ._commands import PROPERTY
-from ._tools import recorded
+from ._tools import recorded, requires
 
 VALUES = {
     "spaces": "hello  world ",
@@ -130,11 +130,17 @@ class EnvironmentRules:
 
     def test_E7_odd_directories(self, sandbox: Sandbox, session: Session) -> None:
         """A directory's name is never read as an option, a pattern or `cd -`."""
-        for name in ("-", "-P", "--", "a b", "it's", "*", "$HOME", "~", "é\n", "+1"):
+        for name in ("-", "-P", "--", "a b", "it's", "*", "$HOME", "~", "é", "+1"):
             sandbox.mkdir(f"{sandbox.workspace}/{name}")
             assert session.exec("pwd; echo .", cwd=name).stdout == f"{sandbox.workspace}/{name}\n.\n"
         session.exec("export CDPATH=/:/usr; mkdir bin")
         assert session.exec("pwd", cwd="bin").stdout == f"{sandbox.workspace}/bin\n"
+
+    @requires(Capability.NATIVE_PROGRAMS)
+    def test_E7_a_directory_with_a_line_end(self, sandbox: Sandbox, session: Session) -> None:
+        """Nor does a line end at the end of its name get lost."""
+        sandbox.mkdir(f"{sandbox.workspace}/é\n")
+        assert session.exec("pwd; echo .", cwd="é\n").stdout == f"{sandbox.workspace}/é\n\n.\n"
 
     @pytest.mark.parametrize("cwd", ["no/such", "/no/such dir", "file", "file/x"])
     def test_E7_a_missing_cwd_is_exit_code_1(self, sandbox: Sandbox, session: Session, cwd: str) -> None:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from sandboxsync import Sandbox, Session
 from sandboxsync.errors import InvalidRequestError
-from sandboxsync.transports.base import Transport
+from sandboxsync.transports.base import Capability, Transport
 
 from ._commands import PROPERTY
 from ._commands_env import TEXT
-from ._tools import recorded, within
+from ._tools import recorded, requires_for, within
 
 TEXTS = {
     "two lines": ("echo a\necho b", "a\nb\n"),
@@ -86,6 +86,7 @@ class CommandTextRules:
     """Rules E9 to E11."""
 
     @pytest.mark.parametrize("kind", TEXTS)
+    @requires_for(["unterminated heredoc"], Capability.NATIVE_PROGRAMS)
     def test_E9_a_command_is_any_shell_text(self, session: Session, kind: str) -> None:
         """Of any length, over many lines, with comments, quotes or heredocs wherever the shell takes them."""
         command, expected = TEXTS[kind]
@@ -119,6 +120,7 @@ class CommandTextRules:
             assert calls == []
 
     @pytest.mark.parametrize("name", NAMES)
+    @requires_for(["["], Capability.NATIVE_PROGRAMS)
     def test_E10_definitions_of_the_user_do_not_reach_our_helpers(self, sandbox: Sandbox, name: str) -> None:
         """Whatever is an alias or a function, calls of every kind work as before."""
         for override in OVERRIDES:

@@ -22,6 +22,7 @@ from sandboxsync.transports.base import Capability, Transport
 from ._machine import descendants, mentioning, still_there
 from ._tools import (
     eventually,
+    in_real_time,
     in_threads,
     long_sleep,
     python_program,
@@ -135,6 +136,7 @@ class ConcurrencyRules:
         """Neither signal handlers nor timers, limits, hooks, umask, directory or environment."""
         assert run_program("process_wide_state", transport_source) == []
 
+    @in_real_time
     def test_C4_signals_of_the_caller_are_the_callers(self, session: Session) -> None:
         """A handler and a timer that the caller set work while a command runs, and do not disturb it."""
         seen: list[int] = []
@@ -201,6 +203,7 @@ class ConcurrencyRules:
             assert complaints == ""
             assert process.returncode == 0
 
+    @in_real_time
     def test_C5_a_closed_transport_has_nothing_left(self, transport: Transport, sandbox: Sandbox) -> None:
         """`close` ends what is there, and later calls say that it is closed."""
         before = descendants(os.getpid())

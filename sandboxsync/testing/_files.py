@@ -19,7 +19,7 @@ from sandboxsync.errors import (
 from sandboxsync.transports.base import Capability
 
 from ._commands import PROPERTY
-from ._tools import requires
+from ._tools import requires, requires_for
 
 SIZES = [0, 1, 96 * 1024, 98_305, 131_071, 131_072, 131_073, 4 * 1024 * 1024]
 NAMES = [
@@ -139,8 +139,15 @@ class FileRules:
         sandbox.delete_file(name)
         sandbox.mkdir(name)
         sandbox.write_file(f"{name}/x", "deep")
-        assert sandbox.exec("cat x", cwd=name).stdout == "deep"
+        assert sandbox.read_text(f"{name}/x") == "deep"
         assert [info.name for info in sandbox.list_files(".", include_hidden=True)] == [name]
+
+    @pytest.mark.parametrize("name", NAMES)
+    @requires_for([name for name in NAMES if not name.isprintable()], Capability.NATIVE_PROGRAMS)
+    def test_F1_commands_see_any_name(self, sandbox: Sandbox, name: str) -> None:
+        """What a call has written a command finds under the same name."""
+        sandbox.write_file(f"d/{name}/x", "deep")
+        assert sandbox.exec("cat x", cwd=f"d/{name}").stdout == "deep"
 
     @requires(Capability.BULK)
     @pytest.mark.parametrize("megabytes", [20, 200])

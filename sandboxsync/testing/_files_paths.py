@@ -76,6 +76,15 @@ class PathRules:
                     attempt()
             assert calls == []
 
+    def test_F4_names_that_are_not_utf_8_go_through_every_call(self, sandbox: Sandbox) -> None:
+        """They are `surrogateescape` text, in and out."""
+        sandbox.write_file("d\udcff/bad\udcff", "x")
+        assert [info.name for info in sandbox.list_files("d\udcff")] == ["bad\udcff"]
+        sandbox.rename_file("d\udcff/bad\udcff", "d\udcff/worse\udcfe")
+        assert sandbox.read_text("d\udcff/worse\udcfe") == "x"
+        assert sandbox.stat("d\udcff/worse\udcfe").name == "worse\udcfe"
+
+    @requires(Capability.NATIVE_PROGRAMS)
     def test_F4_names_that_are_not_utf_8(self, sandbox: Sandbox) -> None:
         """They come as `surrogateescape` and go back so, in every kind of call."""
         sandbox.exec("mkdir d; printf x > $'d/bad\\xff'")

@@ -69,6 +69,7 @@ class WriteRules:
         listing = sandbox.exec("readlink link dangling; cat d/target d/new d/third; rm link; ls d").stdout
         assert listing == "d/target\nd/new\nlinkdanglingdir/thirdnew\ntarget\nthird\n"
 
+    @requires(Capability.OS_PROCESSES)
     def test_F2_what_is_no_regular_file_is_written_in_place(self, session: Session) -> None:
         """A FIFO and a device stay what they are."""
         session.exec("mkfifo fifo; (cat fifo > got) &")

@@ -9,15 +9,17 @@ import pytest
 from sandboxsync import Sandbox, Session
 from sandboxsync.transports.base import Transport
 
-from ._tools import skip_unless_able
+from ._tools import skip_unless_able, time_of
 
 
 class Fixtures:
     """A sandbox of its own for each test. `transport` and `transport_source` come from who uses the suite."""
 
     @pytest.fixture(autouse=True)
-    def _needs(self, request: pytest.FixtureRequest, transport: Transport) -> None:
+    def _needs(self, request: pytest.FixtureRequest, transport: Transport) -> Iterator[None]:
         skip_unless_able(request, transport)
+        with time_of(request, transport):
+            yield
 
     @pytest.fixture
     def sandbox(self, transport: Transport) -> Iterator[Sandbox]:

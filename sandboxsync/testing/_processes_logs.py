@@ -17,7 +17,7 @@ from sandboxsync.errors import (
 from sandboxsync.models import LogEvent
 from sandboxsync.transports.base import Capability, Transport
 
-from ._tools import in_threads, recorded, requires, start, within
+from ._tools import in_real_time, in_threads, recorded, requires, start, within
 
 SERVER = """
 import http.server, sys, time
@@ -189,6 +189,7 @@ class ProcessLogRules:
             events = list(stream)
         assert joined(events, "stdout") == "xé\ufffd"
 
+    @in_real_time
     def test_P6_closing_ends_a_waiting_stream(self, sandbox: Sandbox) -> None:
         """`close`, from any thread, ends who waits for the next event; the process runs on."""
         process = sandbox.start_process("echo up; sleep 60")

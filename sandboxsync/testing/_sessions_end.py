@@ -15,7 +15,19 @@ from sandboxsync.errors import (
 from sandboxsync.models import Completed
 from sandboxsync.transports.base import Capability
 
-from ._tools import SLACK, eventually, file_exists, has_process, long_sleep, requires, running, start, within
+from ._tools import (
+    SLACK,
+    eventually,
+    file_exists,
+    has_process,
+    in_real_time,
+    long_sleep,
+    requires,
+    requires_for,
+    running,
+    start,
+    within,
+)
 
 # Which of them bash says depends on where it reads its commands from.
 EITHER = (1, 127)
@@ -57,6 +69,7 @@ class SessionEndRules:
     """Rules S9, S12, S14, S16 and S17."""
 
     @pytest.mark.parametrize(("command", "exit_code"), ENDS)
+    @requires_for(["trap 'exit 5' ERR; false"], Capability.NATIVE_PROGRAMS)
     def test_S9_exit_ends_the_session(self, session: Session, command: str, exit_code: int | tuple[int, ...]) -> None:
         """The call that saw the shell end says so, with its exit code; the next one has a fresh shell."""
         session.exec("V=1")
@@ -79,6 +92,7 @@ class SessionEndRules:
         assert error.command == "seq 3000; printf 'err\\xff' >&2; exit 3"
 
     @pytest.mark.parametrize("job", ["sleep 8 &", "(sleep 8; echo late) 2>&1 | cat &", "cat < <(sleep 8) &"])
+    @requires_for(["(sleep 8; echo late) 2>&1 | cat &"], Capability.OS_PROCESSES)
     def test_S9_jobs_that_hold_the_pipes_do_not_matter(self, session: Session, job: str) -> None:
         """The end of the shell is seen though a job of its still holds the output."""
         error = ends(session, f"{job} echo out; exit 1")
@@ -180,6 +194,7 @@ class SessionEndRules:
         assert session.exec("cd /; pwd").stdout == "/\n"
 
     @pytest.mark.parametrize("stream", [False, True], ids=["exec", "exec_stream"])
+    @in_real_time
     def test_S14_deleting_ends_the_running_command(self, sandbox: Sandbox, stream: bool) -> None:
         """The call that waited raises `SessionDestroyedError` within 2 s, with the output so far."""
         session = sandbox.create_session("s")
@@ -195,6 +210,7 @@ class SessionEndRules:
         with pytest.raises(SessionDestroyedError):
             session.exec("true")
 
+    @in_real_time
     def test_S14_those_who_wait_for_their_turn_are_told(self, sandbox: Sandbox) -> None:
         """So do the calls that had not begun."""
         session = sandbox.create_session("s")
@@ -253,6 +269,7 @@ class SessionEndRules:
                 call()
 
     @pytest.mark.parametrize("stream", [False, True], ids=["exec", "exec_stream"])
+    @in_real_time
     def test_S17_a_restart_ends_commands_in_flight(self, sandbox: Sandbox, stream: bool) -> None:
         """A running command raises the same, with its output so far, and is never started again."""
         session = sandbox.create_session("s")

@@ -34,9 +34,9 @@ STUCK = [
     "f() { while :; do n=$((n + 1)); done; }; f",
     "while :; do echo noise; done >/dev/null",
     'x=$(sleep 60); echo "$x"',
-    "mkfifo fifo; read x < fifo",
     "for ((i = 0; ; i++)); do :; done",
 ]
+STUCK_ON_THE_SYSTEM = ["mkfifo fifo; read x < fifo"]
 IGNORANT = [
     "trap '' TERM INT HUP; while :; do sleep 0.05; done",
     "sh -c 'trap \"\" TERM INT HUP; while :; do sleep 0.05; done'",
@@ -91,6 +91,13 @@ class TimeoutRules:
         # Not all at once: half of them keep a core busy.
         side_by_side(STUCK[::2], try_one)
         side_by_side(STUCK[1::2], try_one)
+
+    @requires(Capability.OS_PROCESSES)
+    def test_T1_a_timeout_bounds_a_wait_for_a_fifo(self, session: Session) -> None:
+        """Nor does it matter that the shell itself waits for another process."""
+        for command in STUCK_ON_THE_SYSTEM:
+            assert stopped(session, command, timeout=0.6).started
+            assert session.exec("echo ok").stdout == "ok\n"
 
     @requires(Capability.OS_PROCESSES)
     def test_T1_a_command_that_ignores_signals_ends_too(self, sandbox: Sandbox) -> None:

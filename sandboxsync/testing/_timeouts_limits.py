@@ -16,6 +16,7 @@ from ._timeouts import stopped
 from ._tools import (
     eventually,
     file_exists,
+    in_real_time,
     long_sleep,
     recorded,
     requires,
@@ -90,6 +91,7 @@ class LimitRules:
                 assert (result.stdout, result.exit_code) == ("done\n", 0)
                 assert result.duration > 0.9
 
+    @in_real_time
     def test_T6_an_interrupt_ends_the_command(self, sandbox: Sandbox, session: Session) -> None:
         """`KeyboardInterrupt` reaches the caller when the command has ended on the far side."""
 
@@ -107,6 +109,7 @@ class LimitRules:
         report = run_program("interrupt", transport_source, unique("mark"))
         assert report == {"exec": "kept", "exec_stream": "kept", "result": "kept", "late": False}
 
+    @in_real_time
     def test_T6_leaving_a_stream_ends_the_command(self, sandbox: Sandbox, session: Session) -> None:
         """Leaving the block, `close` and `kill` each stop the command before they return."""
         command = "echo up; sleep 0.8; touch late"

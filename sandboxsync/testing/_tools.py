@@ -10,9 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -28,6 +28,8 @@ SLACK = float(os.environ.get("SANDBOXSYNC_SLACK", "2"))
 """Seconds granted on top of every bound: the machine may be busy."""
 
 _NEEDS = "_sandboxsync_needs"
+_NEEDS_FOR = "_sandboxsync_needs_for"
+_REAL_TIME = "_sandboxsync_real_time"
 _numbers = itertools.count(1)
 
 
@@ -41,9 +43,40 @@ def requires(*capabilities: Capability) -> Callable[[_Test], _Test]:
     return mark
 
 
+def requires_for(values: Collection[object], *capabilities: Capability) -> Callable[[_Test], _Test]:
+    """Mark a parametrized test of which only some *values* need all of these capabilities."""
+
+    def mark(test: _Test) -> _Test:
+        setattr(test, _NEEDS_FOR, [*getattr(test, _NEEDS_FOR, []), (values, capabilities)])
+        return test
+
+    return mark
+
+
+def in_real_time(test: _Test) -> _Test:
+    """Mark a test that does something while a command sleeps: a clock that jumps over sleep must not do so in it."""
+    setattr(test, _REAL_TIME, True)
+    return test
+
+
+def real_time(transport: Transport) -> AbstractContextManager[object]:
+    """A block in which the clock of *transport* does not jump."""
+    paused = getattr(transport.clock, "paused", nullcontext)
+    return cast("AbstractContextManager[object]", paused())
+
+
+def time_of(request: pytest.FixtureRequest, transport: Transport) -> AbstractContextManager[object]:
+    """The kind of time that the test of *request* runs in."""
+    return real_time(transport) if getattr(request.function, _REAL_TIME, False) else nullcontext()
+
+
 def skip_unless_able(request: pytest.FixtureRequest, transport: Transport) -> None:
     """Skip the test of *request* when *transport* lacks what the test `requires`: the one way out of the suite."""
-    needs: tuple[Capability, ...] = getattr(request.function, _NEEDS, ())
+    needs: list[Capability] = list(getattr(request.function, _NEEDS, ()))
+    call = getattr(request.node, "callspec", None)
+    for values, capabilities in getattr(request.function, _NEEDS_FOR, ()):
+        if call is not None and any(value in values for value in call.params.values()):
+            needs += capabilities
     missing = [need.name for need in needs if need not in transport.capabilities]
     if missing:
         pytest.skip(f"{transport.name} has no {', '.join(missing)}")

@@ -27,14 +27,17 @@ from typing import Literal, Protocol
 
 import attrs
 
+from sandboxsync._clock import SYSTEM_CLOCK, Clock
 from sandboxsync._unset import UNSET, Timeout
 from sandboxsync.errors import SessionTerminatedError
 from sandboxsync.models import FileInfo, ProcessStatus
 
 __all__ = [
     "OFFERED_BY",
+    "SYSTEM_CLOCK",
     "ByteStream",
     "Capability",
+    "Clock",
     "CommandRequest",
     "CommandStream",
     "Exited",
@@ -252,6 +255,9 @@ class Transport(Protocol):
     """The class name users know it by, for messages."""
 
     capabilities: frozenset[Capability]
+
+    clock: Clock
+    """What waits, timestamps and time limits are measured on: `SYSTEM_CLOCK` but for a transport that makes time."""
 
     # The sandbox
 

@@ -32,7 +32,7 @@ def test_OF05_much_output_is_quick(session: Session) -> None:
     with within(10):
         lines = session.exec("seq 1 500000").stdout.splitlines()
     assert (len(lines), lines[-1]) == (500_000, "500000")
-    assert session.exec("printf 'a%.0s' {1..200000}").stdout == "a" * 200_000
+    assert session.exec("head -c 200000 /dev/zero | tr '\\0' a").stdout == "a" * 200_000
 
 
 def test_OF07_fast_commands_keep_their_output(sandbox: Sandbox) -> None:
@@ -50,6 +50,7 @@ def test_OF10_random_data_is_the_same_twice(session: Session) -> None:
         assert hashlib.sha256(base64.b64decode(printed, validate=True)).hexdigest() == checksum
 
 
+@requires(Capability.BULK)
 def test_OF14_a_limit_bounds_the_memory(session: Session) -> None:
     """An endless command is stopped at `max_output`, with what came before."""
     tracemalloc.start()

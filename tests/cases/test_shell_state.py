@@ -36,6 +36,7 @@ def test_ST07_onecmd_gives_output_or_says_that_the_shell_ended(session: Session)
     assert outputs[3] == "c\n"
 
 
+@requires(Capability.NATIVE_PROGRAMS)
 def test_ST08_odd_names_of_aliases(session: Session) -> None:
     """An alias called `-` breaks nothing and prints nothing."""
     session.exec("alias -- -='cd -'; alias ..='cd ..'; alias 2='echo two'")

@@ -9,7 +9,7 @@ import pytest
 
 from sandboxsync import Sandbox, Session
 from sandboxsync.errors import CommandTimeoutError, ProcessReadyTimeoutError, SandboxDestroyedError
-from sandboxsync.testing import requires
+from sandboxsync.testing import in_real_time, requires
 from sandboxsync.testing._tools import eventually, file_exists, start, stays, within
 from sandboxsync.transports.base import Capability, Transport
 
@@ -17,6 +17,7 @@ SERVER = "import http.server as h; s = h.HTTPServer(('127.0.0.1', 0), h.SimpleHT
 SERVER += " print(s.server_port, flush=True); s.serve_forever()"
 
 
+@in_real_time
 def test_TO01_a_stuck_command_blocks_nobody(sandbox: Sandbox, session: Session) -> None:
     """Another session goes on meanwhile, and so does this one afterwards."""
     call = start(lambda: session.exec("sleep 600", timeout=1))
@@ -28,6 +29,7 @@ def test_TO01_a_stuck_command_blocks_nobody(sandbox: Sandbox, session: Session) 
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["exec", "exec_stream"])
+@in_real_time
 def test_TO05_destroying_the_sandbox_ends_calls_in_flight(transport: Transport, stream: bool) -> None:
     """The blocked call raises; it waits for no timeout."""
     sandbox = Sandbox(transport)
@@ -56,6 +58,7 @@ def test_TO08_a_server_below_a_shell_dies_with_its_timeout(sandbox: Sandbox) -> 
         other.wait_for_port(port, mode="tcp", timeout=0.2)
 
 
+@in_real_time
 def test_TO10_a_timeout_reaches_what_a_shell_waits_for(sandbox: Sandbox, session: Session) -> None:
     """In a session, without one, and in a process."""
     plain = Sandbox(sandbox.transport, id=sandbox.id, enable_default_session=False)
@@ -98,6 +101,7 @@ def test_SM08_the_exit_code_does_not_need_the_stream(sandbox: Sandbox) -> None:
     assert process.logs().stdout == "a\nb\n"
 
 
+@in_real_time
 def test_PR11_waiting_for_a_job_takes_as_long_as_the_job(session: Session) -> None:
     """`wait` waits, and nothing else does."""
     with within(0.5):

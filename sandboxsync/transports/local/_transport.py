@@ -22,6 +22,7 @@ from sandboxsync.errors import (
 )
 from sandboxsync.models import FileInfo
 from sandboxsync.transports.base import (
+    SYSTEM_CLOCK,
     ByteStream,
     Capability,
     CommandRequest,
@@ -61,6 +62,7 @@ class LocalTransport(Transport):
     """
 
     name = "LocalTransport"
+    clock = SYSTEM_CLOCK
     capabilities = frozenset({Capability.OS_PROCESSES, Capability.BULK, Capability.NATIVE_PROGRAMS})
 
     def __init__(

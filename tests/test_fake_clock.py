@@ -90,7 +90,9 @@ def test_V2_threads_sleep_together(fake: FakeTransport, sandbox: Sandbox) -> Non
     before = fake.clock.monotonic()
     with fake.clock.paused():
         calls = [start(partial(sandbox.exec, f"sleep {n}", session_id=f"s{n}")) for n in (10, 20, 30)]
-        time.sleep(0.2)
+        while len(fake.calls) < len(calls):
+            time.sleep(0.01)
+        time.sleep(0.3)
         assert not any(call.done() for call in calls)
     with within(SOON):
         durations = [call.result(10).duration for call in calls]

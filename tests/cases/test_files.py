@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,18 @@ def test_WB07_patterns_work_at_every_depth(sandbox: Sandbox, tmp_path: Path) -> 
     seen = sorted(str(path.relative_to(tmp_path / "below")) for path in (tmp_path / "below").rglob("*"))
     assert not [name for name in seen if name.endswith(".log") or ".cache/" in name]
     assert "node_modules/x" not in seen
+
+
+def test_WB05_what_was_restored_stays(sandbox: Sandbox) -> None:
+    """A workspace that was put back outlives every session that there was, and can be written to."""
+    archive = io.BytesIO()
+    with sandbox.session() as session:
+        session.exec("mkdir -p d/e; echo kept > d/e/f")
+        session.persist(archive)
+        session.exec("rm -r d")
+        session.hydrate(io.BytesIO(archive.getvalue()))
+    for name in sandbox.list_sessions():
+        if name != "default":
+            sandbox.delete_session(name)
+    assert sandbox.read_text("d/e/f") == "kept\n"
+    assert sandbox.write_file("d/e/f", "new").size == 3

@@ -12,7 +12,7 @@ import sandboxsync
 
 TESTS = Path(__file__).resolve().parent.parent
 TABLE = TESTS.parent / "docs" / "cases.md"
-CASES = 124
+CASES = 125
 REASONS = {"with terminals", "with code contexts", "with watching"}
 
 

@@ -106,7 +106,7 @@ class FakeSession:
         return command
 
     def _command_ended(self, command: FakeCommand, how: Cut | Died | Ended | Stopped) -> None:
-        """On the loop: note what the next command starts from."""
+        """Note what the next command starts from."""
         shell = self._shell
         if shell is None:
             return

@@ -334,3 +334,21 @@ def test_T2_what_a_handler_of_term_starts_is_let_run(session: Session) -> None:
     with session.exec_stream(["bash", "-c", script]) as stream:
         assert any(event == Stdout("up\n", b"up\n") for event in (next(stream), next(stream)))
     assert session.exec("ls").stdout.split() == [f"done{number}" for number in range(1, 9)]
+
+
+def test_T3_a_shell_hears_nothing_that_was_meant_for_another(sandbox: Sandbox, session: Session) -> None:
+    """A shell that is killed before it has heard of its command leaves the next one neither that nor a wrong end."""
+    session.exec("A=kept")
+    pid = int(session.exec("echo $$").stdout)
+    place = os.path.dirname(os.path.realpath(f"/proc/{pid}/fd/0"))
+    # As somebody does who has not yet let go of them.
+    held = [os.open(f"{place}/{name}", os.O_RDWR | os.O_NONBLOCK) for name in "krs"]
+    try:
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(CommandTimeoutError):
+            session.exec("touch stale; sleep 60", timeout=0.05)
+        assert session.exec("echo $A", timeout=20).stdout == "kept\n"
+        assert not sandbox.exists("stale")
+    finally:
+        for fd in held:
+            os.close(fd)

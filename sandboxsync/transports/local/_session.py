@@ -226,6 +226,7 @@ class LocalSession:
         if self._state is not None:
             restoring = place.restoring_lines(self._state, self.directory, sandbox.workspace)
         place.write_lines(restoring)
+        place.renew_for_a_shell()
         reports = place.open("r")
         try:
             started = sandbox.spawn(

@@ -50,6 +50,7 @@ class Place:
         """Make it. Both paths end with a slash; `scripts` holds the files of `sandboxsync.transports.shell`."""
         self.directory = directory
         self._scripts = scripts
+        self._used = False
         os.mkdir(directory, 0o700)
         for fifo in "krsoe":
             os.mkfifo(directory + fifo, 0o600)
@@ -64,6 +65,15 @@ class Place:
             rf"\builtin . {at}a >{at}r;\builtin trap - DEBUG ERR RETURN"
             "\n"
         ).encode(*_TEXT) * _BATCH
+
+    def renew_for_a_shell(self) -> None:
+        """Put new FIFOs in the place of those that another shell was spoken to through. What was written to one that
+        was killed, and what it wrote, may still lie in them.
+        """
+        if self._used:
+            for name in "krs":
+                self.renew(name)
+        self._used = True
 
     def write_lines(self, restoring: bytes) -> None:
         """Put down what a new shell runs: `restoring`, then the lines for `_BATCH` commands."""

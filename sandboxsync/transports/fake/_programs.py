@@ -70,7 +70,11 @@ def _seq(call: Invocation) -> Answer:
         return complaint(f"seq: invalid Zero increment value: '{words[1]}'")
     count = int((last - first) / step) + 1 if (last - first) / step >= 0 else 0
     places = max(len(word.partition(".")[2]) for word in (words[:-1] or ["1"]))
-    texts = [f"{first + step * index:.{places}f}" for index in range(count)]
+    if places:
+        texts = [f"{first + step * index:.{places}f}" for index in range(count)]
+    else:
+        whole, by = int(first), int(step)
+        texts = list(map(str, range(whole, whole + by * count, by)))
     if width:
         longest = max(map(len, texts), default=0)
         texts = [text.zfill(longest) for text in texts]

@@ -352,3 +352,13 @@ def test_T3_a_shell_hears_nothing_that_was_meant_for_another(sandbox: Sandbox, s
     finally:
         for fd in held:
             os.close(fd)
+
+
+def test_S10_a_shell_that_is_stopped_while_it_writes_its_state_goes_on(session: Session) -> None:
+    """Whoever stopped it: a call takes no longer than its timeout, and a bit."""
+    session.exec("for ((i = 0; i < 2000; i++)); do declare v$i=xxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done")
+    for _ in range(3):
+        os.kill(int(session.exec("echo $$").stdout), signal.SIGSTOP)
+        started = time.monotonic()
+        assert session.exec("echo ok", timeout=20).stdout == "ok\n"
+        assert time.monotonic() - started < 10

@@ -292,6 +292,8 @@ class Shell:
                     if not self._states_due:
                         return True
                     events = dict(poll.poll(_LOOK))
+                    if not events:
+                        self.resume()
                     if not events.get(fd, 0) & select.POLLIN and (events or self.is_astray()):
                         return False
             finally:

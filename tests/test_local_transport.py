@@ -121,6 +121,7 @@ def test_a_workspace_that_was_given_stays(tmp_path: Path) -> None:
 
 def test_nothing_is_started_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Making a transport and a sandbox starts no process."""
+    LocalTransport().close()  # which asks bash for its version, once
     monkeypatch.setattr(os, "posix_spawn", lambda *_, **__: pytest.fail("started"))
     with LocalTransport() as transport:
         Sandbox(transport)

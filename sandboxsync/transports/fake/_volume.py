@@ -221,7 +221,7 @@ class Volume:
     # Files
 
     def read(self, path: str) -> bytes:
-        """Return what the file holds: of a device that never ends, 64 KiB; of a FIFO, what was written last."""
+        """Return what the file holds: of a device that never ends, 1 MiB; of a FIFO, what was written last."""
         with self._lock:
             node = self._existing(path)
             if isinstance(node, _Directory):

@@ -147,6 +147,7 @@ class OrderRules:
                 assert sandbox.list_sessions() == [session.id]
                 session.kill_process(process.id)
 
+    @in_real_time
     def test_E15_they_see_the_session_as_its_last_command_left_it(self, session: Session) -> None:
         """Its directory and exports, not what the running command has changed so far."""
         session.exec("mkdir -p d/e; cd d; export A=1; B=plain")

@@ -88,13 +88,14 @@ if TYPE_CHECKING:
         WriteFileResult,
     )
     from .transports.fake import FakeCall, FakeClock, FakeResult, FakeTransport
-    from .transports.local import LocalTransport
+    from .transports.local import Bind, Limits, LocalTransport
 
     __version__: str
 
 __all__ = [
     "UNSET",
     "AuthenticationError",
+    "Bind",
     "CodeContextError",
     "CodeContextNotFoundError",
     "CommandFailedError",
@@ -123,6 +124,7 @@ __all__ = [
     "InterpreterNotReadyError",
     "InvalidRequestError",
     "LanguageNotAvailableError",
+    "Limits",
     "LocalTransport",
     "LogEvent",
     "LogMatch",
@@ -184,10 +186,12 @@ _HOMES = (
     "_connect",
 )
 _TRANSPORTS = {
+    "Bind": "transports.local",
     "FakeCall": "transports.fake",
     "FakeClock": "transports.fake",
     "FakeResult": "transports.fake",
     "FakeTransport": "transports.fake",
+    "Limits": "transports.local",
     "LocalTransport": "transports.local",
 }
 

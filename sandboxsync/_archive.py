@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from ._exclude import Exclude
-from ._mapped import mapped
+from ._paths import HOST, Paths
 from ._temporary import is_temporary
 from ._unpack import check, unpack
 from .errors import FileError
@@ -34,7 +34,13 @@ _KINDS = {
 }
 
 
-def pack(root: str, exclude: Sequence[str] = (), *, on_data: Callable[[int], object] | None = None) -> Iterator[bytes]:
+def pack(
+    root: str,
+    exclude: Sequence[str] = (),
+    *,
+    on_data: Callable[[int], object] | None = None,
+    paths: Paths = HOST,
+) -> Iterator[bytes]:
     """Return the tree below the directory *root* as an uncompressed PAX tar, in pieces of some 256 KiB.
 
     Names are relative to *root*, sorted, and not UTF-8 where the system's are not. Regular files keep their
@@ -46,21 +52,22 @@ def pack(root: str, exclude: Sequence[str] = (), *, on_data: Callable[[int], obj
     A file that grows while it is read is cut to the size it had. One that shrinks raises :class:`FileError`
     (``EBUSY``, retryable): padding it would pass off damage as its content.
 
-    *on_data* is told the bytes of file content as they are read. What it raises is passed on.
+    *on_data* is told the bytes of file content as they are read. What it raises is passed on. *paths* is where
+    *root* is a path.
 
     Raises :class:`InvalidRequestError` for *exclude* at once; while iterating, a :class:`FileError` with the
     path as ``filename`` for what cannot be read, and (``EINVAL``) for FIFOs, sockets and devices that are not
     excluded. Closing the iterator gives up. Blocks on the file system alone; two descriptors are open at
     most.
     """
-    return in_pieces(_pack(root, Exclude(exclude), on_data or (lambda count: None)))
+    return in_pieces(_pack(paths, root, Exclude(exclude), on_data or (lambda count: None)))
 
 
 def pack_file(fd: int, name: str, *, on_data: Callable[[int], object]) -> Iterator[bytes]:
     """Return a tar with one regular file, open at its beginning as *fd*, under *name*. Otherwise as
     :func:`pack`.
     """
-    yield from _content(fd, name, name, on_data)
+    yield from _content(HOST, fd, name, name, on_data)
     yield _END
 
 
@@ -68,12 +75,13 @@ def measure(root: str, exclude: Sequence[str] = ()) -> int:
     """Return how many bytes of file content :func:`pack` would read now. Raises as it does, but reads no
     file.
     """
-    return sum(entry.status.st_size for entry in _walk(root, Exclude(exclude)) if stat.S_ISREG(entry.status.st_mode))
+    entries = _walk(HOST, root, Exclude(exclude))
+    return sum(entry.status.st_size for entry in entries if stat.S_ISREG(entry.status.st_mode))
 
 
-def _pack(root: str, exclude: Exclude, on_data: Callable[[int], object]) -> Iterator[bytes]:
-    for entry in _walk(root, exclude):
-        yield from _member(entry, on_data)
+def _pack(paths: Paths, root: str, exclude: Exclude, on_data: Callable[[int], object]) -> Iterator[bytes]:
+    for entry in _walk(paths, root, exclude):
+        yield from _member(paths, entry, on_data)
 
 
 def in_pieces(members: Iterator[bytes]) -> Iterator[bytes]:
@@ -97,16 +105,16 @@ class _Entry:
     status: os.stat_result
 
 
-def _walk(root: str, exclude: Exclude) -> Iterator[_Entry]:
+def _walk(paths: Paths, root: str, exclude: Exclude) -> Iterator[_Entry]:
     """Go through a tree from the top, without following a symlink even when one is put in a directory's
     place.
 
     One descriptor is enough for any depth: the way back up is "..", if that still is the directory it was.
     """
-    with mapped(root):
-        fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with paths.mapped(root):
+        fd = paths.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        names = [_names(fd, root)]
+        names = [_names(paths, fd, root)]
         place: list[str] = []
         above: list[os.stat_result] = []
         while names:
@@ -114,7 +122,7 @@ def _walk(root: str, exclude: Exclude) -> Iterator[_Entry]:
             if name is None:
                 names.pop()
                 if above:
-                    fd = _step(fd, "..", os.path.join(root, *place))
+                    fd = _step(paths, fd, "..", os.path.join(root, *place))
                     place.pop()
                     if not os.path.samestat(os.fstat(fd), above.pop()):
                         raise FileError(f"{root!r} was moved while it was read", errno=errno.ESTALE, filename=root)
@@ -122,15 +130,15 @@ def _walk(root: str, exclude: Exclude) -> Iterator[_Entry]:
             relative = "/".join([*place, name])
             path = os.path.join(root, relative)
             try:
-                with mapped(path):
+                with paths.mapped(path):
                     status = os.stat(name, dir_fd=fd, follow_symlinks=False)
                     is_directory = stat.S_ISDIR(status.st_mode)
                     if is_temporary(name) or exclude.matches(relative, is_directory):
                         continue
                     here = os.fstat(fd)
                     if is_directory:
-                        fd = _step(fd, name, path)
-                        names.append(_names(fd, path))
+                        fd = _step(paths, fd, name, path)
+                        names.append(_names(paths, fd, path))
             except FileNotFoundError:
                 continue
             if is_directory:
@@ -141,27 +149,27 @@ def _walk(root: str, exclude: Exclude) -> Iterator[_Entry]:
         os.close(fd)
 
 
-def _step(fd: int, name: str, path: str) -> int:
-    with mapped(path):
+def _step(paths: Paths, fd: int, name: str, path: str) -> int:
+    with paths.mapped(path):
         following = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
     os.close(fd)
     return following
 
 
-def _names(fd: int, path: str) -> Iterator[str]:
-    with mapped(path):
+def _names(paths: Paths, fd: int, path: str) -> Iterator[str]:
+    with paths.mapped(path):
         return iter(sorted(os.listdir(fd)))
 
 
-def _member(entry: _Entry, on_data: Callable[[int], object]) -> Iterator[bytes]:
+def _member(paths: Paths, entry: _Entry, on_data: Callable[[int], object]) -> Iterator[bytes]:
     kind = stat.S_IFMT(entry.status.st_mode)
     if kind == stat.S_IFDIR:
         yield _header(entry.relative, entry.status)
     elif kind == stat.S_IFREG:
-        yield from _file(entry, on_data)
+        yield from _file(paths, entry, on_data)
     elif kind == stat.S_IFLNK:
         try:
-            with mapped(entry.path):
+            with paths.mapped(entry.path):
                 target = os.readlink(entry.name, dir_fd=entry.directory)
         except FileNotFoundError:
             return
@@ -170,27 +178,27 @@ def _member(entry: _Entry, on_data: Callable[[int], object]) -> Iterator[bytes]:
         raise _not_packable(entry.path, kind)
 
 
-def _file(entry: _Entry, on_data: Callable[[int], object]) -> Iterator[bytes]:
+def _file(paths: Paths, entry: _Entry, on_data: Callable[[int], object]) -> Iterator[bytes]:
     # O_NONBLOCK: a FIFO may have taken the file's place since.
     try:
-        with mapped(entry.path):
+        with paths.mapped(entry.path):
             fd = os.open(entry.name, _READ_ONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=entry.directory)
     except FileNotFoundError:
         return
     try:
-        yield from _content(fd, entry.relative, entry.path, on_data)
+        yield from _content(paths, fd, entry.relative, entry.path, on_data)
     finally:
         os.close(fd)
 
 
-def _content(fd: int, name: str, path: str, on_data: Callable[[int], object]) -> Iterator[bytes]:
+def _content(paths: Paths, fd: int, name: str, path: str, on_data: Callable[[int], object]) -> Iterator[bytes]:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise _not_packable(path, stat.S_IFMT(status.st_mode))
     yield _header(name, status)
     missing = status.st_size
     while missing:
-        with mapped(path):
+        with paths.mapped(path):
             data = os.read(fd, min(_PIECE, missing))
         if not data:
             text = f"{path!r} became shorter while it was read"

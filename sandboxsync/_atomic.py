@@ -9,6 +9,7 @@ import os
 import stat
 from contextlib import suppress
 
+from ._paths import HOST, Paths
 from ._temporary import temporary_name
 
 _COPY = 1 << 20
@@ -35,14 +36,15 @@ class AtomicFile:
     two threads at once.
     """
 
-    def __init__(self, path: str, *, new_mode: int | None = None) -> None:
+    def __init__(self, path: str, *, new_mode: int | None = None, paths: Paths = HOST) -> None:
         """Check the target and open what is needed; nothing is changed but for missing parents.
 
-        Raises :class:`IsADirectoryError`, :class:`PermissionError`, ``ENXIO`` for a FIFO that nobody reads,
-        and whatever else the system says.
+        *paths* is where *path* is one. Raises :class:`IsADirectoryError`, :class:`PermissionError`, ``ENXIO`` for a
+        FIFO that nobody reads, and whatever else the system says.
         """
-        self._target = _follow(path)
-        self._old = _stat(self._target)
+        self._paths = paths
+        self._target = _follow(paths, path)
+        self._old = _stat(paths, self._target)
         self._temporary = ""
         self._fd = -1
         self._direct = False
@@ -62,10 +64,10 @@ class AtomicFile:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
         elif not stat.S_ISREG(old.st_mode):
             # Without O_NONBLOCK a FIFO that nobody reads would block for ever.
-            self._fd = os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            self._fd = self._paths.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
             os.set_blocking(self._fd, True)
             self._direct = True
-        elif not os.access(target, os.W_OK, effective_ids=True):
+        elif not self._paths.is_writable(target):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
         else:
             try:
@@ -81,8 +83,8 @@ class AtomicFile:
 
     def _open_beside(self, mode: int) -> None:
         self._temporary = os.path.join(os.path.dirname(self._target), temporary_name())
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._fd = os.open(self._temporary, flags, mode)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        self._fd = self._paths.open(self._temporary, flags, mode)
 
     def _open_spool(self) -> None:
         import tempfile
@@ -108,13 +110,13 @@ class AtomicFile:
                 if self._old is not None:
                     # Not earlier: a write takes the setuid bit away.
                     os.fchmod(self._fd, stat.S_IMODE(self._old.st_mode))
-                os.replace(self._temporary, self._target)
+                self._paths.replace(self._temporary, self._target)
                 self._temporary = ""
                 return
             except OSError as exc:
                 if self._old is None or exc.errno not in _NOT_REPLACEABLE:
                     raise
-        _copy_into(self._fd, self._target)
+        _copy_into(self._paths, self._fd, self._target)
 
     def discard(self) -> None:
         """Forget what was written. Idempotent; the target stays as it was, unless it takes pieces at once."""
@@ -127,7 +129,7 @@ class AtomicFile:
             if temporary:
                 # A read-only file system says that it is, also of a file that could not be made there.
                 with suppress(OSError):
-                    os.unlink(temporary)
+                    self._paths.unlink(temporary)
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -137,14 +139,14 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _stat(path: str) -> os.stat_result | None:
+def _stat(paths: Paths, path: str) -> os.stat_result | None:
     try:
-        return os.stat(path)
+        return paths.stat(path)
     except FileNotFoundError:
         return None
 
 
-def _follow(path: str) -> str:
+def _follow(paths: Paths, path: str) -> str:
     """Return where *path* leads once no symlink is left in its last part, and make the parents of that.
 
     Not realpath, which makes up a path where symlinks go in circles.
@@ -154,11 +156,11 @@ def _follow(path: str) -> str:
         if path.endswith("/"):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         try:
-            path = os.path.join(parent, os.readlink(path))
+            path = os.path.join(parent, paths.readlink(path))
         except FileNotFoundError:
-            if os.path.isdir(parent):
+            if paths.is_dir(parent):
                 return path
-            _make_directories(parent)
+            _make_directories(paths, parent)
         except OSError as exc:
             if exc.errno != errno.EINVAL:
                 raise
@@ -166,16 +168,16 @@ def _follow(path: str) -> str:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
-def _make_directories(path: str) -> None:
+def _make_directories(paths: Paths, path: str) -> None:
     try:
-        os.makedirs(path, exist_ok=True)
+        paths.makedirs(path)
     except FileExistsError:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
 
-def _copy_into(source: int, target: str) -> None:
+def _copy_into(paths: Paths, source: int, target: str) -> None:
     size = os.fstat(source).st_size
-    fd = os.open(target, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = paths.open(target, os.O_WRONLY | os.O_NOFOLLOW)
     try:
         _reserve(fd, size)
         offset = 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ._atomic import write_all
 from ._bounds import Bounds, parts_of, turns_back
-from ._mapped import mapped
+from ._paths import HOST, Paths
 from ._tarstream import members, mtime_of, vet
 from ._temporary import temporary_name
 from .errors import InvalidRequestError, file_error
@@ -41,6 +41,7 @@ def unpack(
     *,
     seen_as: str | None = None,
     on_data: Callable[[int], object] | None = None,
+    paths: Paths = HOST,
 ) -> None:
     """Unpack the tar, or gzipped tar, in *chunks* into the directory *root*; memory stays constant.
 
@@ -57,15 +58,17 @@ def unpack(
     *root*.
 
     *on_data* is told the bytes of file content as they are written. What it or *chunks* raises is passed on.
+    *paths* is where *root* is a path.
 
     Raises :class:`InvalidRequestError` for an archive that is refused, cut or damaged (also when only the
     gzip checksum says so), a :class:`FileError` for what the file system refuses. What was unpacked before
     stays. Blocks on the file system and on *chunks*, which are read to their end.
     """
-    with mapped(root):
-        _make_root(root)
-        fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    place = _Unpacker(fd, root, seen_as or os.path.realpath(root), on_data or (lambda count: None))
+    with paths.mapped(root):
+        _make_root(paths, root)
+        fd = paths.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        seen_as = seen_as or paths.realpath(root)
+    place = _Unpacker(paths, fd, root, seen_as, on_data or (lambda count: None))
     try:
         try:
             for member, data in members(chunks):
@@ -85,7 +88,8 @@ class _Unpacker:
     time.
     """
 
-    def __init__(self, root: int, path: str, seen_as: str, on_data: Callable[[int], object]) -> None:
+    def __init__(self, paths: Paths, root: int, path: str, seen_as: str, on_data: Callable[[int], object]) -> None:
+        self._paths = paths
         self._root = root
         self._path = path
         self._bounds = Bounds(root, path, seen_as)
@@ -103,13 +107,13 @@ class _Unpacker:
             return
         path = self._shown(parts)
         if member.isdir():
-            with mapped(path):
+            with self._paths.mapped(path):
                 fd = self._enter(parts)
                 with suppress(PermissionError):
                     os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) | 0o700)
             self._directories[tuple(parts)] = (member.mode & 0o777, mtime_of(member))
             return
-        with mapped(path):
+        with self._paths.mapped(path):
             parent = self._enter(parts[:-1])
             self._no_directory(parent, parts[-1])
         if member.issym():
@@ -146,20 +150,20 @@ class _Unpacker:
     def _file(self, parent: int, parts: list[str], member: TarInfo, data: Iterator[bytes]) -> None:
         path, temporary = self._shown(parts), temporary_name()
         try:
-            with mapped(path):
+            with self._paths.mapped(path):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 fd = os.open(temporary, flags, 0o600, dir_fd=parent)
             try:
                 for piece in data:
-                    with mapped(path):
+                    with self._paths.mapped(path):
                         write_all(fd, piece)
                     self._on_data(len(piece))
-                with mapped(path):
+                with self._paths.mapped(path):
                     os.fchmod(fd, member.mode & 0o777)
                     _set_time(fd, mtime_of(member))
             finally:
                 os.close(fd)
-            with mapped(path):
+            with self._paths.mapped(path):
                 os.rename(temporary, parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
         except BaseException:
             _unlink(temporary, parent)
@@ -171,7 +175,7 @@ class _Unpacker:
             return
         temporary = temporary_name()
         try:
-            with mapped(self._shown(parts)):
+            with self._paths.mapped(self._shown(parts)):
                 os.symlink(target, temporary, dir_fd=parent)
                 os.rename(temporary, parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
         except BaseException:
@@ -184,7 +188,7 @@ class _Unpacker:
         temporary = temporary_name()
         source = self._source_of_link(member)
         try:
-            with mapped(self._shown(parts)):
+            with self._paths.mapped(self._shown(parts)):
                 name = parts_of(member.linkname)[-1]
                 os.link(name, temporary, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
                 os.rename(temporary, parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
@@ -218,12 +222,12 @@ class _Unpacker:
             # What was missing when the link was made may have become a link itself.
             link = self._bounds.link_at(parts)
             if link is not None and not self._bounds.hold(parts, link):
-                with mapped(self._shown(parts)):
+                with self._paths.mapped(self._shown(parts)):
                     os.unlink(parts[-1], dir_fd=self._enter(parts[:-1], make=False))
                 self._refused.append("/".join(parts))
         # From the deepest up: a directory may not be entered any more once it has its mode.
         for names, (mode, mtime) in sorted(self._directories.items(), key=lambda item: -len(item[0])):
-            with mapped(self._shown(list(names))), suppress(FileNotFoundError):
+            with self._paths.mapped(self._shown(list(names))), suppress(FileNotFoundError):
                 fd = self._enter(list(names), make=False)
                 now = stat.S_IMODE(os.fstat(fd).st_mode)
                 # The special bits of a directory that was there, or that it has from its parent, are not the archive's.
@@ -257,9 +261,9 @@ def _open_or_make(fd: int, name: str) -> int:
     return os.open(name, _DIRECTORY, dir_fd=fd)
 
 
-def _make_root(root: str) -> None:
+def _make_root(paths: Paths, root: str) -> None:
     try:
-        os.makedirs(root, exist_ok=True)
+        paths.makedirs(root)
     except FileExistsError:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), root) from None
 

@@ -23,14 +23,32 @@ collect_ignore = [] if EVERYTHING else ["test_examples_web.py"]
 TRANSPORTS: Mapping[str, str] = {
     "local": "sandboxsync.LocalTransport()",
     "fake": "sandboxsync.FakeTransport()",
+    "bubblewrap": "sandboxsync.LocalTransport(isolation='bubblewrap')",
     **({"local-workspace": "sandboxsync.LocalTransport(workspace={directory!r})"} if EVERYTHING else {}),
 }
 """A name for each kind of transport, and the Python that makes it; `directory` is one that a test may use."""
 
 NEEDED_PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "LocalTransport": ("bash", "git", "python3", "setsid"),
+    "bubblewrap": ("bwrap",),
 }
-"""What must be installed for the tests of a transport."""
+"""What must be installed for the tests of a transport, by a part of the Python that makes it."""
+
+
+def need_programs(name: str) -> None:
+    """Skip, or fail where everything must be there, when a program that *name* needs is missing."""
+    missing = [program for program in NEEDED_PROGRAMS[name] if shutil.which(program) is None]
+    if missing:
+        message = f"{name} is not tested: {', '.join(missing)} not installed"
+        if os.environ.get("SANDBOXSYNC_REQUIRE_ALL") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def bubblewrap() -> None:
+    """For tests of isolated sandboxes."""
+    need_programs("bubblewrap")
 
 
 @pytest.fixture(scope="session")
@@ -43,13 +61,9 @@ def transports() -> Mapping[str, str]:
 def transport_source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The Python that makes the transport, once for each transport."""
     source = TRANSPORTS[request.param]
-    for name, programs in NEEDED_PROGRAMS.items():
-        missing = [program for program in programs if shutil.which(program) is None]
-        if name in source and missing:
-            message = f"{name} is not tested: {', '.join(missing)} not installed"
-            if os.environ.get("SANDBOXSYNC_REQUIRE_ALL") == "1":
-                pytest.fail(message)
-            pytest.skip(message)
+    for name in NEEDED_PROGRAMS:
+        if name in source:
+            need_programs(name)
     directory = tmp_path / "workspace"
     directory.mkdir()
     return source.format(directory=str(directory))

@@ -37,7 +37,7 @@ from sandboxsync.errors import (
 )
 from sandboxsync.models import ExecResult, FileInfo, GitCheckoutResult
 from sandboxsync.transports.base import SYSTEM_CLOCK, Capability, CommandRequest, Exited, Output, SessionRef, Transport
-from sandboxsync.transports.local.files import HostFiles, resolve
+from sandboxsync.transports.local.files import Files, resolve
 
 TOKEN = "to/k@n:with %41 'odd' $HOME"
 USER = "x-access-token"
@@ -101,7 +101,7 @@ class Machine:
         self.commands: list[str] = []
 
     def stat(self, ref: SessionRef, path: str, follow_symlinks: bool) -> FileInfo:
-        return HostFiles().stat(resolve(path, str(self.cwd), str(self.root / "ws"), True), follow_symlinks)
+        return Files().stat(resolve(path, str(self.cwd), str(self.root / "ws"), True), follow_symlinks)
 
     def run(self, ref: SessionRef, request: CommandRequest) -> Process:
         assert ref.session_id is None

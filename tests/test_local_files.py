@@ -28,9 +28,9 @@ from sandboxsync.errors import (
     SandboxIsADirectoryError,
     SandboxNotADirectoryError,
 )
-from sandboxsync.transports.local.files import HostFiles, resolve
+from sandboxsync.transports.local.files import Files, resolve
 
-FILES = HostFiles()
+FILES = Files()
 
 
 def read(path: object, chunk_size: int = 65536) -> bytes:
@@ -54,7 +54,7 @@ def as_nobody(code: str, *arguments: str) -> str:
     prologue = """
         import os, shutil, sys, tempfile
         from sandboxsync.errors import SandboxPermissionError
-        from sandboxsync.transports.local.files import HostFiles
+        from sandboxsync.transports.local.files import Files
         if os.geteuid() == 0:
             os.setgroups([]); os.setgid(65534); os.setuid(65534)
     """
@@ -247,9 +247,9 @@ class TestWrite:
     def test_new_file_gets_the_umask(self, tmp_path: Path) -> None:
         """F2, C4: a new file has mode 0666 without the umask, which is not touched."""
         code = """
-            from sandboxsync.transports.local.files import HostFiles
+            from sandboxsync.transports.local.files import Files
             os.umask(0o027)
-            HostFiles().write(sys.argv[1], [b"x"])
+            Files().write(sys.argv[1], [b"x"])
             assert os.umask(0o022) == 0o027
         """
         subprocess.run(
@@ -419,7 +419,7 @@ class TestWrite:
             (open_dir / "d").chmod(0o555)
             (open_dir / "locked").chmod(0)
         code = """
-            files = HostFiles()
+            files = Files()
             at = lambda name: os.path.join(sys.argv[1], name)
             paths = ("d/f", "d/new", "locked/f", "d/sub/new")
             attempts = [lambda p=p: files.write(at(p), [b"x"]) for p in paths]
@@ -454,7 +454,7 @@ class TestWrite:
             def source():
                 yield b"half"
                 raise ValueError
-            files, path = HostFiles(), sys.argv[1]
+            files, path = Files(), sys.argv[1]
             try:
                 files.write(path, source())
             except ValueError:
@@ -476,7 +476,7 @@ class TestWrite:
         (open_dir / "f").write_bytes(b"old")
         (open_dir / "f").chmod(0o666)
         code = """
-            HostFiles().write(sys.argv[1], [b"new"])
+            Files().write(sys.argv[1], [b"new"])
         """
         as_nobody(code, str(open_dir / "f"))
         assert ((open_dir / "f").read_bytes(), (open_dir / "f").stat().st_uid) == (b"new", 0)

@@ -17,6 +17,7 @@ from typing import BinaryIO, cast
 import pytest
 
 from sandboxsync import _archive, _transfer
+from sandboxsync._paths import HOST
 from sandboxsync.errors import (
     FileError,
     InvalidRequestError,
@@ -26,12 +27,12 @@ from sandboxsync.errors import (
 )
 from sandboxsync.models import FileInfo
 from sandboxsync.transports.base import SessionRef, Transport
-from sandboxsync.transports.local.files import HostFiles, HostFileStream
+from sandboxsync.transports.local.files import FileReader, Files
 
 REF = SessionRef("s", None)
 
 
-class BrokenStream(HostFileStream):
+class BrokenStream(FileReader):
     """Breaks after its first chunk."""
 
     started = False
@@ -48,7 +49,7 @@ class TreeTransport:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.files = HostFiles()
+        self.files = Files()
         self.asked: list[str] = []
         self.break_after: int | None = None
         self.tree: Iterator[bytes] | None = None
@@ -68,9 +69,9 @@ class TreeTransport:
     def stat(self, ref: SessionRef, path: str, follow_symlinks: bool) -> FileInfo:
         return self.files.stat(self._path(path), follow_symlinks)
 
-    def read_file(self, ref: SessionRef, path: str, chunk_size: int) -> HostFileStream:
-        kind = HostFileStream if self.break_after is None else BrokenStream
-        return kind(self._path(path), chunk_size)
+    def read_file(self, ref: SessionRef, path: str, chunk_size: int) -> FileReader:
+        kind = FileReader if self.break_after is None else BrokenStream
+        return kind(HOST, self._path(path), chunk_size)
 
     def write_file(self, ref: SessionRef, path: str, chunks: Iterable[bytes]) -> FileInfo:
         self.asked.append("write_file")

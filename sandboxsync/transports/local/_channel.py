@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import functools
 import json
+import marshal
 import os
 import select
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import MAGIC_NUMBER
 from typing import Any
 
 from sandboxsync.errors import ConfigurationError, SandboxUnavailableError
+from sandboxsync.transports.local._tags import all_of
 
-__all__ = ["Pending", "Supervisor", "SupervisorGoneError"]
+__all__ = ["Pending", "Supervisor", "SupervisorGoneError", "interpreter", "memory_file", "program", "spawn"]
 
-_PROGRAM = os.path.join(os.path.dirname(__file__), "_supervisor.py")
 _LARGE = 48 * 1024
 """Bytes from which a request travels in a memory file: a datagram must fit the socket's buffer."""
 
@@ -66,28 +71,33 @@ class Pending:
 
 
 class Supervisor:
-    """A running supervisor. Any thread may ask; in a forked child it is of no use and must be `forget`ten."""
+    """A running supervisor. Any thread may ask. A forked child must `forget` it, or `attach` itself to it."""
 
-    def __init__(self, root: str, directories: list[str]) -> None:
-        """Start it, and let it make `root` with `directories` in it. Blocks until it is ready (about 20 ms).
+    def __init__(self, start: Callable[[int, int, int], int]) -> None:
+        """Start it. Blocks until it is ready (20 ms; isolated, 60).
 
-        Raises `SandboxUnavailableError` with what it said when it cannot start.
+        `start` starts the program with the given descriptors for its channel, a pidfd of this process, and what it
+        says, and returns its pid. Raises `SandboxUnavailableError` with what it said when it cannot start.
         """
         # Re-entrant: a stream that is dropped may be collected, and end its command, in the middle of anything.
         self._lock = threading.RLock()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket: socket.socket | None = ours
+        self._attached: int | None = None
         parent = os.pidfd_open(os.getpid())
         said, says = os.pipe()
         try:
-            self.pid = _spawn([_interpreter(), "-I", "-S", _PROGRAM, root, *directories], theirs.fileno(), parent, says)
+            self.pid = start(theirs.fileno(), parent, says)
         finally:
             theirs.close()
             os.close(parent)
             os.close(says)
         self._said: int | None = said
         try:
-            self.ask({"do": "ping"}).result()
+            result = self.ask({"do": "hello"}).result()
+            assert result is not None  # no timeout was given
+            self.given = result[1]
+            """Descriptors that it handed over, which are the caller's to close."""
         except SupervisorGoneError:
             message = self._last_words()
             self.close()
@@ -96,14 +106,42 @@ class Supervisor:
             self.close()
             raise
 
+    def attach(self) -> tuple[int, int]:
+        """In a forked child: get a channel of its own; what it starts ends with it. Returns its numbers, of which the
+        first is for tags, and the second is never given twice.
+
+        Raises `SupervisorGoneError`, and `SandboxUnavailableError` when there are too many.
+        """
+        self._lock = threading.RLock()
+        inherited = self._socket
+        if inherited is None:
+            raise SupervisorGoneError
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        process = os.pidfd_open(os.getpid())
+        try:
+            answer = self.answer({"do": "attach"}, theirs.fileno(), process)
+            if answer["client"] is None:
+                raise SandboxUnavailableError("too many forked processes use this sandbox")
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(process)
+        self._socket = ours
+        self._attached = answer["client"]
+        inherited.close()
+        if self._said is not None:
+            os.close(self._said)
+            self._said = None
+        return answer["client"], answer["serial"]
+
     def tell(self, message: dict[str, object], *fds: int) -> None:
         """Send a request that has no answer. Raises `SupervisorGoneError`."""
         data = json.dumps(message).encode()
         held: list[int] = []
         if len(data) > _LARGE:
-            held.append(os.memfd_create("request", os.MFD_CLOEXEC))
-            with open(held[0], "wb", closefd=False) as file:
-                file.write(data)
+            held.append(memory_file(data))
             data = b"@"
         try:
             # Held while sending: a datagram to a process on this machine, and the descriptor must not be closed (and
@@ -148,10 +186,17 @@ class Supervisor:
             return not poll.poll(0)
 
     def close(self) -> None:
-        """Let it end everything and wait until it is gone. Idempotent."""
+        """Let it end everything that this process started, and wait until that is gone. Idempotent."""
+        if self._attached is not None:
+            low, high = all_of(self._attached)
+            with contextlib.suppress(SupervisorGoneError):
+                self.answer({"do": "end", "low": low, "high": high, "reason": "destroyed", "number": signal.SIGKILL})
         with self._lock:
             sock, self._socket = self._socket, None
         if sock is None:
+            return
+        if self._attached is not None:
+            sock.close()
             return
         # End-of-file on the channel is the request to end.
         sock.shutdown(socket.SHUT_RDWR)
@@ -180,20 +225,54 @@ class Supervisor:
             return pipe.read().decode(errors="replace").strip()
 
 
-def _spawn(argv: list[str], channel: int, parent: int, says: int) -> int:
-    """Start a program with `channel` and `parent` as its descriptors 3 and 4, and default signals."""
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for fd in (channel, parent, says)]
+def memory_file(data: bytes) -> int:
+    """A descriptor, the caller's to close, from which the data is read."""
+    fd = os.memfd_create("sandboxsync", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+@functools.cache
+def program(name: str) -> bytes:
+    """One of the programs beside this file, for `interpreter()` to run: compiled, which saves half of its start, or
+    the source when that is not our version of Python.
+    """
+    with open(os.path.join(os.path.dirname(__file__), name), "rb") as file:
+        source = file.read()
+    if not _is_ours(interpreter()):
+        return source
+    return MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, name, "exec", dont_inherit=True))
+
+
+def _is_ours(python: str) -> bool:
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    return python == sys.executable or os.path.basename(python) == version
+
+
+def spawn(argv: Sequence[str], channel: int, parent: int, says: int, others: Mapping[int, int] = {}) -> int:
+    """Start a program with `channel` and `parent` as its descriptors 3 and 4, and default signals.
+
+    Of the other descriptors it has those that `others` maps from its numbers to ours, and none else. Returns its pid.
+    Raises `ConfigurationError`.
+    """
+    wanted = {2: says, 3: channel, 4: parent, **others}
+    high = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for number, fd in wanted.items()}
+    env = {"LANG": "C.UTF-8"}
+    if "LD_LIBRARY_PATH" in os.environ:
+        # Some builds of Python find their own library only by it.
+        env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
     try:
         return os.posix_spawn(
             argv[0],
-            argv,
-            {"LANG": "C.UTF-8"},
+            list(argv),
+            env,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_DUP2, high[2], 2),
-                (os.POSIX_SPAWN_DUP2, high[0], 3),
-                (os.POSIX_SPAWN_DUP2, high[1], 4),
+                *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inheritable()),
+                *((os.POSIX_SPAWN_DUP2, fd, number) for number, fd in high.items()),
             ],
             setsid=True,
             setsigmask=(),
@@ -202,11 +281,21 @@ def _spawn(argv: list[str], channel: int, parent: int, says: int) -> int:
     except OSError as exc:
         raise ConfigurationError(f"cannot start {argv[0]}: {exc.strerror}") from exc
     finally:
-        for fd in high:
+        for fd in high.values():
             os.close(fd)
 
 
-def _interpreter() -> str:
+def _inheritable() -> list[int]:
+    """Descriptors that a program would inherit, but for the standard ones."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the directory itself is closed by now
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
+
+
+def interpreter() -> str:
     """A Python to run the supervisor with. `sys.executable` may be a server that embeds Python, or nothing."""
     import shutil
 

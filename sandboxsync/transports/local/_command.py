@@ -185,4 +185,4 @@ class SessionCommand(Running):
     def _release(self) -> None:
         if not self._released:
             self._released = True
-            self._session.turn.release()
+            self._session.release(self)

@@ -17,7 +17,6 @@ from sandboxsync.errors import (
     ProcessNotFoundError,
     SandboxError,
     SandboxUnavailableError,
-    file_error,
 )
 from sandboxsync.models import ProcessStatus
 from sandboxsync.transports.base import Exited, LogStream, Output, ProcessInfo, ProcessRequest
@@ -26,7 +25,7 @@ from sandboxsync.transports.local._channel import Pending, SupervisorGoneError
 if TYPE_CHECKING:
     from sandboxsync.transports.local._sandbox import LocalSandbox
 
-__all__ = ["Processes"]
+__all__ = ["Processes", "Records"]
 
 _CHUNK = 1 << 16
 _LOOK = 20
@@ -45,6 +44,7 @@ class _Record:
     pid: int
     tag: int
     started: datetime
+    place: str
     logs: str
 
     def info(self, verdict: dict[str, Any]) -> ProcessInfo:
@@ -75,13 +75,21 @@ def _status(verdict: dict[str, Any]) -> tuple[ProcessStatus, int | None]:
     return ("completed" if code == 0 else "failed"), code
 
 
-class Processes:
-    """The background processes of one sandbox. Any thread may ask."""
+class Records:
+    """What is remembered of the background processes of a sandbox, by id: `None` is one that is being started."""
 
-    def __init__(self, sandbox: LocalSandbox) -> None:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.by_id: dict[str, _Record | None] = {}
+
+
+class Processes:
+    """The background processes of one sandbox, whose use this is: made for each. Any thread may ask."""
+
+    def __init__(self, sandbox: LocalSandbox, records: Records) -> None:
         self._sandbox = sandbox
-        self._lock = threading.Lock()
-        self._records: dict[str, _Record | None] = {}
+        self._lock = records.lock
+        self._records = records.by_id
 
     def start(
         self, request: ProcessRequest, session_id: str | None, env: dict[str, str], snapshot: Snapshot
@@ -91,11 +99,8 @@ class Processes:
         cwd = snapshot.directory
         if request.cwd is not None:
             cwd = sandbox.resolve(request.cwd, cwd)
-            try:
-                os.close(os.open(cwd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-            except OSError as exc:
-                raise file_error(exc, cwd) from exc
-        elif not os.path.isdir(cwd):
+            sandbox.paths.check_directory(cwd)
+        elif not sandbox.paths.is_dir(cwd):
             cwd = sandbox.workspace
         self._claim(request.process_id)
         try:
@@ -127,30 +132,35 @@ class Processes:
         self, request: ProcessRequest, session_id: str | None, env: dict[str, str], state: bytes | None, cwd: str
     ) -> _Record:
         sandbox = self._sandbox
-        place = sandbox.next_place()
-        os.mkdir(place, 0o700)
-        argv = sandbox.shell_command(request.command, place + "command")
+        name, ground = sandbox.next_place(), sandbox.ground
+        place = ground.here + name
+        logs = ground.logs + name
+        with ground.paths.acting():
+            os.makedirs(place, 0o700)
+            os.makedirs(logs, 0o700, exist_ok=True)
+        argv = sandbox.shell_command(request.command, name + "command")
         environment = {**env, **request.env}
         if state is not None:
-            with open(place + "state", "wb") as file:
-                file.write(state)
+            sandbox.put(name + "state", state)
             pairs = [f"{name}={value}" for name, value in request.env.items()]
-            launch = [sandbox.bash, "--norc", "--noprofile", "-O", "extglob", sandbox.scripts + "launch.bash"]
-            argv = [*launch, place + "state", str(len(pairs)), *pairs, *argv]
+            scripts = ground.inside + "scripts/"
+            launch = [sandbox.bash, "--norc", "--noprofile", "-O", "extglob", scripts + "launch.bash"]
+            argv = [*launch, ground.inside + name + "state", str(len(pairs)), *pairs, *argv]
             environment = {}
-        tag = sandbox.next_owner() << 32
+        tag = sandbox.tag_of(sandbox.next_owner())
         fds = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
         try:
-            for name in ("stdout", "stderr"):
+            for stream in ("stdout", "stderr"):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-                fds.append(os.open(place + name, flags, 0o600))
+                with ground.paths.acting():
+                    fds.append(os.open(logs + stream, flags, 0o600))
             started = datetime.now(timezone.utc)
             process = sandbox.spawn(argv, environment, cwd, tag, fds, timeout=request.timeout)
         finally:
             for fd in fds:
                 os.close(fd)
         os.close(process.pidfd)
-        return _Record(request, session_id, process.key, process.pid, tag, started, place)
+        return _Record(request, session_id, process.key, process.pid, tag, started, place, logs)
 
     def all(self) -> list[ProcessInfo]:
         """Those that are not forgotten, oldest first."""
@@ -207,9 +217,10 @@ class Processes:
         # Neither is there any more when the sandbox was ended meanwhile.
         with contextlib.suppress(SupervisorGoneError, FileNotFoundError):
             self._sandbox.supervisor.tell({"do": "forget", "key": record.key})
-            for name in os.listdir(record.logs):
-                os.unlink(record.logs + name)
-            os.rmdir(record.logs)
+            for place in {record.place, record.logs}:
+                for name in os.listdir(place):
+                    os.unlink(place + name)
+                os.rmdir(place)
         return True
 
     def follow(self, process_id: str, live: bool) -> LogStream:

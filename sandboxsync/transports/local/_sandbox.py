@@ -7,13 +7,13 @@ import itertools
 import os
 import secrets
 import signal
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
 import attrs
 
+from sandboxsync._paths import Paths
 from sandboxsync.errors import (
     SandboxError,
     SessionDestroyedError,
@@ -24,11 +24,15 @@ from sandboxsync.errors import (
 )
 from sandboxsync.transports.base import Environment, SessionRef, SessionSpec
 from sandboxsync.transports.local._channel import Supervisor, SupervisorGoneError
-from sandboxsync.transports.local._processes import Processes, Snapshot
+from sandboxsync.transports.local._ground import BareGround, Ground
+from sandboxsync.transports.local._ports import probe_port
+from sandboxsync.transports.local._processes import Processes, Records, Snapshot
 from sandboxsync.transports.local._session import LocalSession
-from sandboxsync.transports.local.files import resolve
+from sandboxsync.transports.local._settings import Settings
+from sandboxsync.transports.local._tags import all_of, range_of, tag_of
+from sandboxsync.transports.local.files import Files, resolve
 
-__all__ = ["LocalSandbox", "Settings"]
+__all__ = ["LocalSandbox"]
 
 _SCRIPTS = (
     "before.bash",
@@ -41,15 +45,6 @@ _SCRIPTS = (
 )
 _LONGEST_ARGUMENT = 100_000
 """Bytes of a command that fit into one argument with room to spare; Linux allows 131,071."""
-
-
-@attrs.frozen
-class Settings:
-    """What `LocalTransport` was made with."""
-
-    workspace: str | None
-    inherit_env: tuple[str, ...]
-    bash: str
 
 
 @attrs.frozen
@@ -73,72 +68,98 @@ class LocalSandbox:
         self._starting = threading.Lock()
         self._owners = itertools.count(1)
         self._places = itertools.count(1)
+        self._forked = False
         self.sessions: dict[str, LocalSession] = {}
-        self.processes = Processes(self)
-        root = self._start()
-        self.workspace = settings.workspace or os.path.join(root, "workspace")
-        self._home = os.path.join(root, "home")
-        self._tmp = os.path.join(root, "tmp")
-        self._remap = not os.path.isdir("/workspace")
+        self._records = Records()
+        self._ground = self._start()
+        self.workspace = self._ground.workspace
+        self.files = Files(self._ground.paths)
 
-    def _start(self) -> str:
-        # Short, because the shells of sessions parse paths in it with every command.
-        root = os.path.join(os.path.realpath(tempfile.gettempdir()), f"sandboxsync-{secrets.token_hex(4)}")
-        self._supervisor: Supervisor | None = Supervisor(root, ["workspace", "home", "tmp", "scripts"])
-        self._root = root
-        self.scripts = os.path.join(root, "scripts", "")
+    def _start(self) -> Ground:
+        ground: Ground
+        if self._settings.isolated:
+            from sandboxsync.transports.local._bubblewrap import BubblewrapGround
+
+            ground = BubblewrapGround(self._settings)
+        else:
+            ground = BareGround(self._settings, self._settings.workspace)
+        self._write_scripts(ground)
+        return ground
+
+    def _write_scripts(self, ground: Ground) -> None:
         try:
-            self._write_scripts()
-        except BaseException:
-            self._supervisor.close()
-            raise
-        return root
-
-    def _write_scripts(self) -> None:
-        for name in _SCRIPTS:
-            text = resources.files("sandboxsync.transports.shell").joinpath(name).read_text("utf-8")
-            with open(self.scripts + name, "w", encoding="utf-8") as file:
+            for name in _SCRIPTS:
+                text = resources.files("sandboxsync.transports.shell").joinpath(name).read_text("utf-8")
                 # Without the comments, which every shell would read with every command.
-                file.writelines(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#"))
+                lines = [line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")]
+                with ground.paths.acting(), open(f"{ground.here}scripts/{name}", "w", encoding="utf-8") as file:
+                    file.writelines(lines)
+        except BaseException:
+            ground.supervisor.close()
+            raise
+
+    @property
+    def ground(self) -> Ground:
+        """What it stands on; in a forked child something of its own, from first use. Raises `SupervisorGoneError`."""
+        if self._forked:
+            with self._starting:
+                if self._forked:
+                    before, self._ground = self._ground, self._ground.in_child()
+                    if self._ground.here != before.here:
+                        self._write_scripts(self._ground)
+                    self._forked = False
+        return self._ground
 
     @property
     def supervisor(self) -> Supervisor:
-        """The supervisor; in a forked child one of its own, started on first use."""
-        if self._supervisor is None:
-            with self._starting:
-                if self._supervisor is None:
-                    self._start()
-        assert self._supervisor is not None
-        return self._supervisor
+        """The supervisor. Raises `SupervisorGoneError` in a forked child whose parent has ended the sandbox."""
+        return self.ground.supervisor
 
     def is_lost(self) -> bool:
         """Whether it has ended, be it that its supervisor was killed."""
-        supervisor = self._supervisor
-        return self._lost or (supervisor is not None and not supervisor.is_there())
+        return self._lost or (not self._forked and not self._ground.supervisor.is_there())
 
     # For what it hosts
 
     def next_owner(self) -> int:
-        """A number that marks the processes of one session or background process, never given twice."""
+        """A number that marks the processes of one session or background process."""
         return next(self._owners)
 
+    def tag_of(self, owner: int, job: int = 0) -> int:
+        """The tag of an owner's job."""
+        return tag_of(self.ground.client, owner, job)
+
+    def range_of(self, owner: int) -> tuple[int, int]:
+        """The lowest and the highest tag of an owner."""
+        return range_of(self.ground.client, owner)
+
     def next_place(self) -> str:
-        """The path of a directory that does not exist yet, with a slash at its end."""
-        self.supervisor  # noqa: B018  (in a forked child it brings the directory that this lies in)
-        return f"{self._root}/s{next(self._places)}/"
+        """The name, with a slash at its end, of a directory that does not exist yet in those of the ground."""
+        serial = self.ground.serial
+        return f"s{serial}.{next(self._places)}/" if serial else f"s{next(self._places)}/"
+
+    @property
+    def processes(self) -> Processes:
+        """Its background processes."""
+        return Processes(self, self._records)
+
+    @property
+    def paths(self) -> Paths:
+        """How the sandbox's paths are used."""
+        return self._ground.paths
 
     def resolve(self, path: str, directory: str) -> str:
         """The real path that a path of the API means (F4, F5)."""
-        return resolve(path, directory, self.workspace, self._remap)
+        return resolve(path, directory, self.workspace, self._ground.remap)
 
     def environment(self, *layers: Environment) -> dict[str, str]:
         """A clean environment (S13) with layers on top, lowest first."""
         env = {
-            "HOME": self._home,
+            "HOME": self._ground.home,
             "LANG": "C.UTF-8",
-            "PATH": os.environ.get("PATH", os.defpath),
+            "PATH": self._ground.search_path(),
             "TERM": "dumb",
-            "TMPDIR": self._tmp,
+            "TMPDIR": self._ground.tmp,
         }
         env.update((name, os.environ[name]) for name in self._settings.inherit_env if name in os.environ)
         for layer in layers:
@@ -187,15 +208,21 @@ class LocalSandbox:
         return Spawned(answer["key"], answer["pid"], received[0])
 
     def shell_command(self, command: str, file: str) -> list[str]:
-        """The arguments that run a command in a bash of its own. `file` is where one too long for that is put."""
+        """The arguments that run a command in a bash of its own. `file` is the name, in the directory of the ground, of
+        the file where one too long for that is put.
+        """
         bash = [self.bash, "--norc", "--noprofile", "-O", "expand_aliases", "-c"]
         data = command.encode("utf-8", "surrogateescape")
         if len(data) <= _LONGEST_ARGUMENT:
             return [*bash, command]
-        with open(file, "wb") as script:
-            script.write(data)
+        self.put(file, data)
         read = r'\builtin mapfile -d "" -t __sbx <"$1"; \builtin shift; \builtin eval "${__sbx[0]}"'
-        return [*bash, read, "bash", file]
+        return [*bash, read, "bash", self.ground.inside + file]
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file in the directory of the ground."""
+        with self.paths.acting(), open(self.ground.here + name, "wb") as file:
+            file.write(data)
 
     def gone(self) -> SandboxError:
         """Note that the supervisor has ended under us; the error to raise."""
@@ -207,10 +234,7 @@ class LocalSandbox:
     def create_session(self, session_id: str, spec: SessionSpec) -> None:
         """See `Transport.create_session`."""
         directory = self.workspace if spec.cwd is None else self.resolve(spec.cwd, self.workspace)
-        try:
-            os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-        except OSError as exc:
-            raise file_error(exc, directory) from exc
+        self.paths.check_directory(directory)
         session = LocalSession(self, session_id, spec, directory)
         with self._lock:
             old = self.sessions.get(session_id)
@@ -255,50 +279,44 @@ class LocalSandbox:
             session = self.sessions.get(ref.session_id)
         return self.workspace if session is None else session.directory
 
+    def probe_port(self, port: int, path: str | None, timeout: float) -> int | None:
+        """See `Transport.probe_port`."""
+        try:
+            return probe_port(self.ground.connect, port, path, timeout)
+        except SupervisorGoneError:
+            raise self.gone() from None
+
     # Ends
 
     def destroy(self) -> None:
         """End everything in it, and remove its directory (never a workspace that was given)."""
         self._lost = True
-        supervisor = self._supervisor
-        if supervisor is not None:
-            if self._settings.workspace is not None:
-                # The files stay, so programs get the time to leave them in order.
-                end: dict[str, object] = {"do": "end", "low": 1, "high": (1 << 63) - 1, "reason": "destroyed"}
-                with contextlib.suppress(SupervisorGoneError):
-                    supervisor.answer({**end, "number": int(signal.SIGTERM)})
-            supervisor.close()
+        if self._forked:
+            # Nothing was started here.
+            self._ground.supervisor.forget()
+            return
+        ground = self._ground
+        if self._settings.workspace is not None:
+            # The files stay, so programs get the time to leave them in order.
+            low, high = all_of(ground.client)
+            end: dict[str, object] = {"do": "end", "low": low, "high": high, "reason": "destroyed"}
+            with contextlib.suppress(SupervisorGoneError):
+                ground.supervisor.answer({**end, "number": int(signal.SIGTERM)})
+        ground.supervisor.close()
         with self._lock:
             sessions = list(self.sessions.values())
             self.sessions.clear()
         for session in sessions:
             session.sandbox_ended()
-        if os.path.isdir(self._root):
-            self._clean_up_after_a_killed_supervisor()
-
-    def _clean_up_after_a_killed_supervisor(self) -> None:
-        """End what it left, which is told by its private `HOME`, and remove the directory."""
-        import shutil
-
-        home = b"\0HOME=" + os.fsencode(self._home) + b"\0"
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                try:
-                    with open(f"/proc/{name}/environ", "rb") as file:
-                        ours = home in b"\0" + file.read()
-                    if ours:
-                        os.kill(int(name), signal.SIGKILL)
-                except (FileNotFoundError, ProcessLookupError, PermissionError):
-                    continue  # it has ended, or it is somebody else's
-        shutil.rmtree(self._root, ignore_errors=True)
+        ground.let_go()
 
     def abandon(self) -> None:
         """In a forked child: what runs belongs to the parent; what it was made from is used for new shells here."""
         self._lock = threading.Lock()
         self._starting = threading.Lock()
-        supervisor, self._supervisor = self._supervisor, None
-        if supervisor is not None:
-            supervisor.forget()
-        self.processes = Processes(self)
+        if not self._forked:
+            self._ground.after_fork()
+        self._forked = True
+        self._records = Records()
         for session in self.sessions.values():
             session.abandon()

@@ -87,8 +87,9 @@ class LocalSession:
             raise
 
     def _wait_for_turn(self, timeout: float | None) -> None:
-        if self._current is not None and self._current.abandoned:
-            self._current.close()
+        current = self._current
+        if current is not None and current.abandoned:
+            current.close()
         if not self.turn.acquire(timeout, self._look):
             raise CommandTimeoutError(
                 f"the session was busy for {timeout:g} s; the command was not started", timeout=timeout, started=False
@@ -117,7 +118,7 @@ class LocalSession:
     ) -> SessionCommand:
         place = shell.place
         self._job += 1
-        tag = self._owner << 32 | self._job
+        tag = self._sandbox.tag_of(self._owner, self._job)
         shell.collect()
         cwd = "" if request.cwd is None else self._sandbox.resolve(request.cwd, self.directory)
         try:
@@ -134,7 +135,7 @@ class LocalSession:
             done = shell.start(texts)
             begun = True
             if done:
-                self._sandbox.supervisor.tell({"do": "trim", "path": place.directory + "l", "length": done})
+                place.trim(self._sandbox.supervisor, done)
             command = SessionCommand(self._sandbox.supervisor, pipes, timeout, self, shell, tag, left is not None)
         except BaseException as exc:
             for fd in pipes:
@@ -152,7 +153,7 @@ class LocalSession:
     def _give_up(self, shell: Shell) -> None:
         """Something went wrong while a command was handed to the shell: take another one, with the state before it."""
         shell.settle()
-        tag = self._owner << 32 | self._job
+        tag = self._sandbox.tag_of(self._owner, self._job)
         end: dict[str, object] = {"do": "end", "low": tag, "high": tag, "number": signal.SIGKILL, "reason": "killed"}
         with contextlib.suppress(SupervisorGoneError):
             self._sandbox.supervisor.answer({**end, "at_once": shell.pid})
@@ -185,6 +186,12 @@ class LocalSession:
                 )
         self.env.update(changes)
 
+    def release(self, command: SessionCommand) -> None:
+        """A command gives the turn back."""
+        if self._current is command:
+            self._current = None
+        self.turn.release()
+
     def command_ended(self, report: Report) -> None:
         """A command has ended and the shell goes on."""
         self._status = report.status
@@ -200,7 +207,7 @@ class LocalSession:
 
     def _its_place(self) -> Place:
         if self._place is None:
-            self._place = Place(self._sandbox.scripts, self._sandbox.next_place())
+            self._place = Place(self._sandbox.ground, self._sandbox.next_place())
         return self._place
 
     def _ready_shell(self) -> Shell:
@@ -218,7 +225,7 @@ class LocalSession:
         sandbox = self._sandbox
         place = self._its_place()
         directory = self._start_directory
-        if self._state is not None or not os.path.isdir(directory):
+        if self._state is not None or not sandbox.paths.is_dir(directory):
             directory = sandbox.workspace
         if self._state is None:
             self.directory = directory
@@ -233,8 +240,8 @@ class LocalSession:
                 [sandbox.bash, "--norc", "--noprofile", "-O", "expand_aliases"],
                 sandbox.environment(self.env),
                 directory,
-                self._owner << 32,
-                script=place.directory + "l",
+                sandbox.tag_of(self._owner),
+                script=place.inside + "l",
                 fifos=place.fifos(),
             )
         except BaseException:
@@ -315,8 +322,7 @@ class LocalSession:
                 self._place.remove()
 
     def _end(self, number: int, reason: str, at_once: int | None = None) -> dict[str, object]:
-        low = self._owner << 32
-        high = low | 0xFFFFFFFF
+        low, high = self._sandbox.range_of(self._owner)
         return {"do": "end", "low": low, "high": high, "number": number, "reason": reason, "at_once": at_once}
 
     def sandbox_ended(self) -> None:

@@ -23,7 +23,10 @@ from collections.abc import Iterable
 
 import attrs
 
+from sandboxsync._atomic import write_all
 from sandboxsync.transports.base import CommandRequest
+from sandboxsync.transports.local._channel import Supervisor
+from sandboxsync.transports.local._ground import Ground
 
 __all__ = ["FIRST_VALUE", "Place", "Report", "Shell", "is_readable"]
 
@@ -46,17 +49,21 @@ _TEXT = ("utf-8", "surrogateescape")
 class Place:
     """The directory of a session's shells."""
 
-    def __init__(self, scripts: str, directory: str) -> None:
-        """Make it. Both paths end with a slash; `scripts` holds the files of `sandboxsync.transports.shell`."""
-        self.directory = directory
-        self._scripts = scripts
+    def __init__(self, ground: Ground, name: str) -> None:
+        """Make it in the directory of the ground; the name ends with a slash."""
+        self.directory = directory = ground.here + name
+        self.inside = ground.inside + name
+        """The directory as the shell sees it."""
+        self._paths = ground.paths
+        self._scripts = ground.inside + "scripts/"
         self._used = False
-        os.mkdir(directory, 0o700)
-        for fifo in "krsoe":
-            os.mkfifo(directory + fifo, 0o600)
-        for script, name in (("before", "b"), ("enter", "n"), ("leave", "x"), ("after", "a")):
-            os.link(f"{scripts}{script}.bash", directory + name)
-        at = shlex.quote(directory)
+        with self._paths.acting():
+            os.mkdir(directory, 0o700)
+            for fifo in "krsoe":
+                os.mkfifo(directory + fifo, 0o600)
+            for script, link in (("before", "b"), ("enter", "n"), ("leave", "x"), ("after", "a")):
+                os.link(f"{ground.here}scripts/{script}.bash", directory + link)
+        at = shlex.quote(self.inside)
         # The status of `before.bash` is `$?` for the command; as part of a list it does not end a shell with errexit.
         # The traps are not cleared by the second file, because a sourced file gets back those its caller had.
         self._lines = (
@@ -77,34 +84,50 @@ class Place:
 
     def write_lines(self, restoring: bytes) -> None:
         """Put down what a new shell runs: `restoring`, then the lines for `_BATCH` commands."""
-        _write(self.directory + "l", restoring + self._lines, os.O_TRUNC)
+        self._write("l", restoring + self._lines, os.O_TRUNC)
 
     def add_lines(self) -> int:
         """Put down the lines for `_BATCH` more commands; returns how many bytes of `l` are over."""
-        path = self.directory + "l"
-        _write(path, self._lines, os.O_APPEND)
-        return max(0, os.stat(path).st_size - 2 * len(self._lines))
+        self._write("l", self._lines, os.O_APPEND)
+        return max(0, os.stat(self.directory + "l").st_size - 2 * len(self._lines))
+
+    def trim(self, supervisor: Supervisor, done: int) -> None:
+        """Give back the space of the lines that are over."""
+        fd = os.open(self.directory + "l", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            supervisor.tell({"do": "trim", "length": done}, fd)
+        finally:
+            os.close(fd)
+
+    def _write(self, name: str, data: bytes, flags: int) -> None:
+        """Write to a file. Cutting it before (`os.O_TRUNC`) costs as much as a whole command on some file systems."""
+        with self._paths.acting():
+            fd = os.open(self.directory + name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
+        try:
+            write_all(fd, data)
+        finally:
+            os.close(fd)
 
     def write_command(self, request: CommandRequest, cwd: str, values: Iterable[str], status: int, tag: int) -> int:
         """Put a command down; returns the number of texts. `status` is `$?` before it. Raises `OSError`."""
         source = "/dev/null"
         if request.stdin is not None:
-            source = self.directory + "i"
-            _write(source, request.stdin, os.O_TRUNC)
-        enter = self.directory + "n" if cwd or request.env else ""
+            source = self.inside + "i"
+            self._write("i", request.stdin, os.O_TRUNC)
+        enter = self.inside + "n" if cwd or request.env else ""
         end = FIRST_VALUE + 2 * len(request.env)
         texts = [request.command, source, str(status), str(tag), enter, cwd, str(end)]
         for name, value in request.env.items():
             texts += name, value
         texts += values
-        _write(self.directory + "c", "\0".join([*texts, ""]).encode(*_TEXT), 0)
+        self._write("c", "\0".join([*texts, ""]).encode(*_TEXT), 0)
         return len(texts)
 
     def restoring_lines(self, state: bytes, directory: str, fallback: str) -> bytes:
         """The lines that make a new shell like the one whose state this is."""
-        path = self.directory + "state"
-        _write(path, state, os.O_TRUNC)
-        words = " ".join(map(shlex.quote, (self._scripts + "restore.bash", path, directory, fallback)))
+        self._write("state", state, os.O_TRUNC)
+        arguments = (self._scripts + "restore.bash", self.inside + "state", directory, fallback)
+        words = " ".join(map(shlex.quote, arguments))
         return (
             f"\\builtin . {words}\n"
             '\\builtin eval "\\\\builtin set -- ${__sbx[0]}"\n'
@@ -119,7 +142,7 @@ class Place:
 
     def fifos(self) -> list[str]:
         """The FIFOs that must not end while the shell lives, whoever opens and closes them."""
-        return [self.directory + name for name in "krs"]
+        return [self.inside + name for name in "krs"]
 
     def signal(self, word: str) -> None:
         """Write a line to `k`. When the shell has ended nothing comes of it; who waits for its answer finds that."""
@@ -148,7 +171,8 @@ class Place:
         """Put a new FIFO in the place of one that a background job holds. In a directory that is gone, none."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.directory + name)
-            os.mkfifo(self.directory + name, 0o600)
+            with self._paths.acting():
+                os.mkfifo(self.directory + name, 0o600)
 
     def remove(self) -> None:
         """Remove the directory. What is gone already (the sandbox was ended) is no error."""
@@ -190,6 +214,7 @@ class Shell:
         self._seen = b""
         self._taking = threading.Lock()
         self._closed = False
+        self._here = 0
 
     def start(self, texts: int) -> int:
         """Begin with the command that was put down as so many texts; returns how many bytes of `l` are over."""
@@ -221,11 +246,20 @@ class Shell:
     def resume(self) -> None:
         """Let it go on if something has stopped it, for which nobody else would."""
         try:
-            with open(f"/proc/{self.pid}/stat", "rb") as file:
+            with open(f"/proc/{self._pid_here()}/stat", "rb") as file:
                 if file.read().rpartition(b") ")[2][:1] == b"T":
                     signal.pidfd_send_signal(self.pidfd, signal.SIGCONT)
         except (FileNotFoundError, ProcessLookupError):
             return
+
+    def _pid_here(self) -> int:
+        """Its pid as this process sees it: an isolated sandbox has numbers of its own. Raises `ProcessLookupError`."""
+        if not self._here:
+            with open(f"/proc/self/fdinfo/{self.pidfd}", "rb") as file:
+                self._here = int(file.read().partition(b"\nPid:")[2].split()[0])
+        if self._here <= 0:
+            raise ProcessLookupError
+        return self._here
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
@@ -253,9 +287,16 @@ class Shell:
     def _lacks_descriptors(self) -> bool:
         """Whether `ulimit -n` left it too few for the redirections of another command."""
         try:
-            return resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[0] < _FEWEST_DESCRIPTORS
-        except ProcessLookupError:
+            pid = self._pid_here()
+            try:
+                soft = resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
+            except PermissionError:
+                # It has another user, and not every administrator may ask then; anybody may read it.
+                with open(f"/proc/{pid}/limits", "rb") as file:
+                    soft = int(file.read().partition(b"Max open files")[2].split()[0])
+        except (ProcessLookupError, FileNotFoundError):
             return False
+        return soft < _FEWEST_DESCRIPTORS
 
     def collect(self, always: bool = False) -> None:
         """Take the states it has written by now, before they fill the FIFO; only then, unless `always`.
@@ -327,18 +368,3 @@ def is_readable(fd: int) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return any(event & select.POLLIN for _, event in poll.poll(0))
-
-
-def _write(path: str, data: bytes, flags: int) -> None:
-    """Write to a file. Cutting it before (`os.O_TRUNC`) costs as much as a whole command on some file systems."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
-    try:
-        _write_all(fd, data)
-    finally:
-        os.close(fd)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

@@ -8,8 +8,9 @@ import shlex
 import signal
 from typing import TYPE_CHECKING
 
+from sandboxsync.errors import FileError
 from sandboxsync.transports.base import CommandRequest, Environment, Exited
-from sandboxsync.transports.local._channel import Supervisor, SupervisorGoneError
+from sandboxsync.transports.local._channel import Supervisor, SupervisorGoneError, memory_file
 from sandboxsync.transports.local._running import Running, StreamName
 
 if TYPE_CHECKING:
@@ -24,15 +25,17 @@ def start_single(
     """Start it and return its stream. `timeout` in seconds. See `Transport.run`."""
     cwd = sandbox.workspace if request.cwd is None else sandbox.resolve(request.cwd, sandbox.workspace)
     command = request.command
-    if not _can_enter(cwd):
+    try:
+        sandbox.paths.check_directory(cwd)
+    except FileError:
         # Let bash say why, as it does in a session, and run nothing (E7).
         command, cwd = r"\builtin cd -- " + shlex.quote(cwd), sandbox.workspace
     script = sandbox.next_place().rstrip("/")
-    tag = sandbox.next_owner() << 32
+    tag = sandbox.tag_of(sandbox.next_owner())
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         stdout, stdout_end = _pipe(ours, theirs)
         stderr, stderr_end = _pipe(ours, theirs)
-        stdin = _input(request.stdin)
+        stdin = os.open(os.devnull, os.O_RDONLY) if request.stdin is None else memory_file(request.stdin)
         theirs.callback(os.close, stdin)
         started = sandbox.spawn(
             sandbox.shell_command(command, script),
@@ -44,7 +47,9 @@ def start_single(
         )
         os.close(started.pidfd)
         ours.pop_all()
-    return SingleCommand(sandbox.supervisor, {stdout: "stdout", stderr: "stderr"}, timeout, started.key, tag, script)
+    pipes: dict[int, StreamName] = {stdout: "stdout", stderr: "stderr"}
+    script = sandbox.ground.here + script
+    return SingleCommand(sandbox.supervisor, pipes, timeout, started.key, tag, script)
 
 
 def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
@@ -53,25 +58,6 @@ def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int
     ours.callback(os.close, reading)
     theirs.callback(os.close, writing)
     return reading, writing
-
-
-def _can_enter(directory: str) -> bool:
-    try:
-        os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
-
-
-def _input(data: bytes | None) -> int:
-    """A descriptor to read the data from; of nothing at all, the null device."""
-    if data is None:
-        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    fd = os.memfd_create("stdin", os.MFD_CLOEXEC)
-    with open(fd, "wb", closefd=False) as file:
-        file.write(data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 class SingleCommand(Running):

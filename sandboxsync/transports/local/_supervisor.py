@@ -7,10 +7,12 @@ here is killed and the sandbox's directory removed.
 
 Requests are JSON datagrams on a `SOCK_SEQPACKET` socket; with `"reply": true` the first descriptor that comes along is
 a socket for the answer, so that any number of threads may ask at once. A datagram `@` means that the JSON lies in the
-file whose descriptor comes last.
+file whose descriptor comes last. A forked child of the process that started it may attach itself with a socket of its
+own; what it started ends with it.
 
-Processes are told apart by a tag: the soft limit on file locks (see `before.bash`). A tag is `owner << 32 | job`; a
-session or a background process is one owner, each command of a session a job.
+Processes are told apart by a tag: the soft limit on file locks (see `before.bash`). A tag is a number with the client
+in its highest bits, then the owner, then the job (`_tags.py`); a session or a background process is one owner, each
+command of a session a job.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable
 
 CHANNEL, PARENT = 3, 4
@@ -35,10 +36,12 @@ RLIMIT_LOCKS = 10
 FALLOC_PUNCH_HOLE = 0x02 | 0x01
 """The flags for a hole that keeps the size of the file."""
 GRACE = 2.0
-soft_descriptors = 1024
-"""The limit on open descriptors that programs get: the one this process was started with."""
+limits: list[tuple[int, int, int]] = []
+"""What programs get: the kind of a limit, the soft and the hard one."""
 UNKILLABLE = 5.0
 """Seconds after SIGKILL after which a process that is still there (in a system call that cannot end) is given up."""
+CLIENT_SHIFT, MOST_CLIENTS = 53, 1 << 10
+"""Where a tag has the number of its client, and how many there may be: as in `_tags.py`."""
 
 
 def children_of(pid: int) -> list[int]:
@@ -122,8 +125,17 @@ class Child:
 class Ending:
     """The end of all processes with a tag in a range: a signal, SIGKILL after the grace, answers when all are gone."""
 
-    def __init__(self, low: int, high: int, number: int, replies: list[socket.socket], children: list[Child]) -> None:
+    def __init__(
+        self,
+        low: int,
+        high: int,
+        number: int,
+        replies: list[socket.socket],
+        children: list[Child],
+        client: int | None,
+    ) -> None:
         self.low, self.high, self.number = low, high, number
+        self.client = client
         self.replies = replies
         self.children = children
         self.signalled: set[int] = set()
@@ -174,12 +186,37 @@ class Deadline:
             os.close(self.reports)
 
 
+class Client:
+    """Who asks: the process that started this one (number 0), or a forked child of it."""
+
+    def __init__(self, number: int, serial: int, channel: int, process: int) -> None:
+        self.number = number
+        self.serial = serial
+        self.channel = socket.socket(fileno=channel)
+        self.process = process
+
+    def tags(self) -> tuple[int, int]:
+        """The lowest and the highest tag of what it started."""
+        low = self.number << CLIENT_SHIFT
+        return low, low + (1 << CLIENT_SHIFT) - 1
+
+    def close(self) -> None:
+        self.channel.close()
+        os.close(self.process)
+
+
 class Supervisor:
     """The loop and what it keeps."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str | None = None, given: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
+        """`root` is removed at the end. `given` are descriptors for the client; `shared` are those of directories that
+        clients work in, each with names of its own (`sN.…`, with its serial number), which go when it has gone.
+        """
         self.root = root
-        self.channel = socket.socket(fileno=CHANNEL)
+        self.given = list(given)
+        self.shared = list(shared)
+        self.clients = {0: Client(0, 0, CHANNEL, PARENT)}
+        self.serials = itertools.count(1)
         self.keys = itertools.count(1)
         self.children: dict[int, Child] = {}
         """By a key of ours: a pid may come again while there are still questions about its first bearer."""
@@ -199,8 +236,7 @@ class Supervisor:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.watch(wake_read, lambda: self.reap(wake_read))
-        self.watch(PARENT, self.stop)
-        self.watch(CHANNEL, self.receive)
+        self.watch_client(self.clients[0])
         while self.running:
             for fd, _ in self.poll.poll(self.next_timer()):
                 handler = self.handlers.get(fd)
@@ -219,6 +255,25 @@ class Supervisor:
         del self.handlers[fd]
         self.poll.unregister(fd)
 
+    def watch_client(self, client: Client) -> None:
+        self.watch(client.channel.fileno(), lambda: self.receive(client))
+        self.watch(client.process, lambda: self.lose(client))
+
+    def lose(self, client: Client) -> None:
+        """A client has ended, or wants nothing more: so does all that it started."""
+        if client.number == 0:
+            self.stop()
+            return
+        self.unwatch(client.channel.fileno())
+        self.unwatch(client.process)
+        client.close()
+        low, high = client.tags()
+        for child in list(self.children.values()):
+            if low <= child.tag <= high:
+                child.forgotten = True
+                self.tell(child)
+        self.begin_ending(low, high, "destroyed", signal.SIGKILL, [], [], client.number)
+
     def next_timer(self) -> float | None:
         times = [deadline.when for deadline in self.deadlines.values()]
         times += [ending.next_step for ending in self.endings]
@@ -229,14 +284,14 @@ class Supervisor:
 
     # Requests
 
-    def receive(self) -> None:
-        data, ancillary, flags, _ = self.channel.recvmsg(65536, socket.CMSG_SPACE(16 * 4), socket.MSG_CMSG_CLOEXEC)
+    def receive(self, client: Client) -> None:
+        data, ancillary, flags, _ = client.channel.recvmsg(65536, socket.CMSG_SPACE(16 * 4), socket.MSG_CMSG_CLOEXEC)
         fds = array.array("i")
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
         if not data:
-            self.stop()
+            self.lose(client)
             return
         held = list(fds)
         if flags & socket.MSG_CTRUNC:
@@ -369,25 +424,48 @@ class Supervisor:
         for fd in fds:
             self.watch(fd, lambda fd=fd: self.drain(fd))  # type: ignore[misc]
 
-    def do_trim(self, reply: None, fds: list[int], path: str, length: int) -> None:
+    def do_trim(self, reply: None, fds: list[int], length: int) -> None:
         """Give back the disk space of a file's beginning, its size staying the same; where that cannot be, nothing."""
+        ctypes.CDLL(None).fallocate(fds[0], FALLOC_PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(length))
+        os.close(fds[0])
+
+    def do_socket(self, reply: socket.socket, fds: list[int], family: int) -> None:
+        """Answers a stream socket of the network that programs have here."""
+        made: list[int] = []
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        ctypes.CDLL(None).fallocate(fd, FALLOC_PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(length))
-        os.close(fd)
+            made.append(socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC).detach())
+            answer: dict[str, object] = {}
+        except OSError as exc:
+            answer = {"errno": exc.errno}
+        with reply:
+            send(reply, answer, made)
+        for fd in made:
+            os.close(fd)
+
+    def do_hello(self, reply: socket.socket, fds: list[int]) -> None:
+        """Answers the descriptors that the client is given."""
+        with reply:
+            send(reply, {}, self.given)
+        for fd in self.given:
+            os.close(fd)
+        self.given = []
+
+    def do_attach(self, reply: socket.socket, fds: list[int]) -> None:
+        """Take on a client, by its channel and a pidfd of it; answers its numbers, or none when there are too many."""
+        channel, process = fds
+        free = next((number for number in range(MOST_CLIENTS) if number not in self.clients), None)
+        if free is None:
+            os.close(channel)
+            os.close(process)
+        else:
+            client = self.clients[free] = Client(free, next(self.serials), channel, process)
+            self.watch_client(client)
+        with reply:
+            send(reply, {"client": free, "serial": None if free is None else client.serial})
 
     def do_ping(self, reply: socket.socket, fds: list[int]) -> None:
         with reply:
             send(reply, {"pid": os.getpid()})
-
-    def do_quit(self, reply: socket.socket, fds: list[int]) -> None:
-        """End everything and remove the sandbox; answers when that is done, then this process ends."""
-        self.clean_up()
-        with reply:
-            send(reply, {})
-        self.stop()
 
     # What happens by itself
 
@@ -407,15 +485,24 @@ class Supervisor:
         if not deadline.has_status():
             # The client takes the deadline back before it reads the status: a status read before the look above has
             # left its `disarm` in the channel.
-            pending = select.poll()
-            pending.register(CHANNEL, select.POLLIN)
-            while self.running and pending.poll(0):
-                self.receive()
+            self.hear_out(tag >> CLIENT_SHIFT)
             if tag not in self.deadlines:
                 return
             at_once = [deadline.pid] if deadline.at_once else []
             self.begin_ending(tag, tag, "timeout", signal.SIGTERM, [], at_once)
         self.do_disarm(None, [], tag)
+
+    def hear_out(self, number: int) -> None:
+        """Take all that a client has asked for by now."""
+        while self.running:
+            client = self.clients.get(number)
+            if client is None or client.channel.fileno() not in self.handlers:
+                return
+            pending = select.poll()
+            pending.register(client.channel, select.POLLIN)
+            if not pending.poll(0):
+                return
+            self.receive(client)
 
     def reap(self, wake_read: int) -> None:
         os.read(wake_read, 4096)
@@ -453,15 +540,23 @@ class Supervisor:
                     os.close(fd)
 
     def begin_ending(
-        self, low: int, high: int, reason: str, number: int, replies: list[socket.socket], at_once: list[int]
+        self,
+        low: int,
+        high: int,
+        reason: str,
+        number: int,
+        replies: list[socket.socket],
+        at_once: list[int],
+        client: int | None = None,
     ) -> None:
+        """See `do_end`. The number of `client`, if one is given, is free for another when all are gone."""
         children = []
         for child in self.alive.values():
             if low <= child.tag <= high or child.pid in at_once:
                 child.reason = child.reason or reason
                 child.signal = child.signal or number
                 children.append(child)
-        ending = Ending(low, high, number, replies, children)
+        ending = Ending(low, high, number, replies, children, client)
         for child in children:
             child.ending = ending
             if child.pid in at_once:
@@ -477,6 +572,8 @@ class Supervisor:
             if not ending.step(orphans):
                 continue
             self.endings.remove(ending)
+            if ending.client is not None:
+                self.forget(self.clients.pop(ending.client))
             for child in ending.children:
                 if child.ending is ending:
                     child.ending = None
@@ -484,6 +581,17 @@ class Supervisor:
             for reply in ending.replies:
                 with reply:
                     send(reply, {})
+
+    def forget(self, client: Client) -> None:
+        """Remove what a client that has gone left in the shared directories."""
+        for fd in self.shared:
+            for name in os.listdir(fd):
+                if name.startswith(f"s{client.serial}."):
+                    place = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
+                    for file in os.listdir(place):
+                        os.unlink(file, dir_fd=place)
+                    os.close(place)
+                    os.rmdir(name, dir_fd=fd)
 
     def clean_up(self) -> None:
         """Kill all, wait until all are gone, remove the directory. Does so once."""
@@ -501,7 +609,8 @@ class Supervisor:
             except ChildProcessError:
                 break  # no child is left, and so nobody below one
             time.sleep(0.001)
-        remove_tree(self.root)
+        if self.root is not None:
+            remove_tree(self.root)
 
 
 def fork_program(program: str, argv: list[str], env: dict[str, str], directory: int, fds: list[int], tag: int) -> int:
@@ -515,7 +624,8 @@ def fork_program(program: str, argv: list[str], env: dict[str, str], directory: 
     try:
         os.setsid()
         os.fchdir(directory)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft_descriptors, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        for kind, soft, hard in limits:
+            resource.setrlimit(kind, (soft, hard))
         resource.setrlimit(RLIMIT_LOCKS, (tag, resource.getrlimit(RLIMIT_LOCKS)[1]))
         null = os.open("/dev/null", os.O_RDWR)
         for number in range(3):
@@ -541,6 +651,7 @@ def send(reply: socket.socket, answer: dict[str, object], fds: list[int] | None 
 def remove_tree(root: str) -> None:
     """Remove a directory, also where its user took permissions away."""
     import shutil
+    import traceback
 
     def grant(function: Callable[[str], object], path: str, error: object) -> None:
         parent = os.path.dirname(path)
@@ -561,24 +672,35 @@ def remove_tree(root: str) -> None:
         shutil.rmtree(root, onerror=grant)
 
 
-def main() -> None:
-    root, *directories = sys.argv[1:]
+def prepare() -> None:
+    """Keep of what was inherited only what is needed, and become the one whom orphans are given to."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.closerange(5, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 16))
     for fd in (CHANNEL, PARENT):
         os.set_inheritable(fd, False)
-    global soft_descriptors
-    soft_descriptors, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Programs get the limit that this process was started with; it needs more for itself.
+    limits.append((resource.RLIMIT_NOFILE, soft, hard))
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-    os.mkdir(root, 0o700)
-    for directory in directories:
-        os.mkdir(os.path.join(root, directory), 0o700)
-    supervisor = Supervisor(root)
+
+
+def serve(supervisor: Supervisor) -> None:
+    """Work until the client wants no more or has ended."""
     try:
         supervisor.run()
     finally:
         supervisor.clean_up()
+
+
+def main() -> None:
+    root, *directories = sys.argv[1:]
+    prepare()
+    os.mkdir(root, 0o700)
+    for directory in directories:
+        os.mkdir(os.path.join(root, directory), 0o700)
+    serve(Supervisor(root))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Files of this machine, as an unisolated local sandbox uses them.
+"""Files of a local sandbox: those of this machine, or as an isolated sandbox sees them (:class:`Paths`).
 
-Paths are absolute and already meant for this machine (:func:`resolve`); names that are not UTF-8 are
+Paths are absolute and already meant for the sandbox (:func:`resolve`); names that are not UTF-8 are
 ``surrogateescape`` text. Every call blocks on the file system alone and raises a :class:`FileError` or one of
 its children, with the path it was given as ``filename``.
 """
@@ -18,11 +18,13 @@ from datetime import datetime, timezone
 
 from sandboxsync._atomic import AtomicFile
 from sandboxsync._mapped import mapped
+from sandboxsync._paths import HOST, Paths
 from sandboxsync._temporary import is_temporary, temporary_name
 from sandboxsync.errors import FileError, file_error
 from sandboxsync.models import FileInfo, FileType
+from sandboxsync.transports.local._copy import closing_fd, copy_across
 
-__all__ = ["HostFileStream", "HostFiles", "resolve"]
+__all__ = ["FileReader", "Files", "resolve"]
 
 # What these say of a rename is about its destination when the source is there.
 _ABOUT_NEW = frozenset({errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR})
@@ -61,18 +63,18 @@ def _leaves(parts: Iterable[str]) -> bool:
     return False
 
 
-class HostFileStream:
+class FileReader:
     """A file being read; fits :class:`~sandboxsync.transports.base.ByteStream`.
 
     Never blocks on anything but a disk. Not for two threads at once.
     """
 
-    def __init__(self, path: str, chunk_size: int) -> None:
-        self.path = _shown(path)
+    def __init__(self, paths: Paths, path: str, chunk_size: int) -> None:
+        self.path = _shown(paths, path)
         self._chunk_size = chunk_size
         with mapped(path):
             # Without O_NONBLOCK a FIFO that nobody writes would block for ever.
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            fd = paths.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
             try:
                 status = os.fstat(fd)
                 if stat.S_ISDIR(status.st_mode):
@@ -109,16 +111,19 @@ class HostFileStream:
         self._file.close()
 
 
-class HostFiles:
-    """The file operations of the seam, on absolute paths. Holds nothing; safe for threads."""
+class Files:
+    """The file operations of the seam, on absolute paths. Safe for threads."""
 
-    def open_read(self, path: str, chunk_size: int) -> HostFileStream:
+    def __init__(self, paths: Paths = HOST) -> None:
+        self.paths = paths
+
+    def open_read(self, path: str, chunk_size: int) -> FileReader:
         """Open a file to read it in chunks of *chunk_size* bytes, to its end even where its size is told as
         0.
 
         A directory raises :class:`SandboxIsADirectoryError`, a FIFO or a socket a :class:`FileError`.
         """
-        return HostFileStream(path, chunk_size)
+        return FileReader(self.paths, path, chunk_size)
 
     def write(self, path: str, chunks: Iterable[bytes]) -> FileInfo:
         """Write a file whole or not at all (F2) and return what is there; see :class:`AtomicFile`.
@@ -126,7 +131,7 @@ class HostFiles:
         What *chunks* raises is passed on as it is.
         """
         with mapped(path):
-            file = AtomicFile(path)
+            file = AtomicFile(path, paths=self.paths)
         try:
             for chunk in chunks:
                 with mapped(path):
@@ -140,8 +145,8 @@ class HostFiles:
     def stat(self, path: str, follow: bool) -> FileInfo:
         """Return what lies at *path*; with *follow*, what a symlink there leads to."""
         with mapped(path):
-            status = os.stat(path, follow_symlinks=follow)
-            shown = _shown(path)
+            status = self.paths.stat(path, follow)
+            shown = _shown(self.paths, path)
         name = posixpath.basename(shown) or "/"
         return _info(name, shown, name, status)
 
@@ -152,11 +157,11 @@ class HostFiles:
         """
         found: list[FileInfo] = []
         with mapped(path):
-            top = _shown(path)
+            top = _shown(self.paths, path)
             waiting = [""]
             while waiting:
                 below = waiting.pop()
-                for info in _entries(top, below):
+                for info in _entries(self.paths, top, below):
                     found.append(info)
                     if recursive and info.type == "directory":
                         waiting.append(info.relative_path)
@@ -168,15 +173,15 @@ class HostFiles:
         """
         with mapped(path):
             if recursive:
-                os.makedirs(path, exist_ok=True)
+                self.paths.makedirs(path)
             else:
-                os.mkdir(path)
-            return _shown(path)
+                self.paths.mkdir(path)
+            return _shown(self.paths, path)
 
     def remove(self, path: str) -> None:
         """Remove a file or a symlink; a directory raises :class:`SandboxIsADirectoryError`."""
         with mapped(path):
-            os.unlink(path)
+            self.paths.unlink(path)
 
     def rename(self, old: str, new: str) -> None:
         """Rename as :func:`os.replace` does; across file systems, copy first and remove *old* when the copy
@@ -184,24 +189,25 @@ class HostFiles:
         """
         try:
             try:
-                os.replace(old, new)
+                self.paths.replace(old, new)
             except OSError as exc:
                 if exc.errno != errno.EXDEV:
                     raise
-                _move_across(old, new)
+                _move_across(self.paths, old, new)
         except OSError as exc:
-            raise file_error(exc, new if exc.errno in _ABOUT_NEW and os.path.lexists(old) else old) from exc
+            about_new = exc.errno in _ABOUT_NEW and self.paths.lexists(old)
+            raise file_error(exc, new if about_new else old) from exc
 
 
-def _entries(top: str, below: str) -> Iterator[FileInfo]:
-    directory = posixpath.join(top, below) if below else top
+def _entries(paths: Paths, top: str, below: str) -> Iterator[FileInfo]:
+    flags = os.O_RDONLY | os.O_DIRECTORY | (os.O_NOFOLLOW if below else 0)
     try:
-        entries = os.scandir(directory)
+        fd = paths.open(posixpath.join(top, below) if below else top, flags)
     except (FileNotFoundError, NotADirectoryError):
         if not below:
             raise
         return
-    with entries:
+    with closing_fd(fd), os.scandir(fd) as entries:
         for entry in entries:
             if is_temporary(entry.name):
                 continue
@@ -239,7 +245,7 @@ def _datetime(seconds: float) -> datetime:
         return (datetime.max if seconds > 0 else datetime.min).replace(tzinfo=timezone.utc)
 
 
-def _shown(path: str) -> str:
+def _shown(paths: Paths, path: str) -> str:
     """Return *path* without ``.``, ``..`` and spare slashes, but with the symlink that its last part may
     be.
     """
@@ -247,38 +253,22 @@ def _shown(path: str) -> str:
     if ".." not in parts:
         return "/" + "/".join(parts)
     if parts[-1] == "..":
-        return os.path.realpath(path)
-    return posixpath.join(os.path.realpath("/" + "/".join(parts[:-1])), parts[-1])
+        return paths.realpath(path)
+    return posixpath.join(paths.realpath("/" + "/".join(parts[:-1])), parts[-1])
 
 
-def _move_across(old: str, new: str) -> None:
-    import shutil
-
-    temporary = os.path.join(os.path.dirname(new.rstrip("/")), temporary_name())
-    tree = os.path.isdir(old) and not os.path.islink(old)
+def _move_across(paths: Paths, old: str, new: str) -> None:
+    """Copy to a name beside *new*, put that in its place, remove *old*."""
+    temporary = posixpath.join(posixpath.dirname(new.rstrip("/")), temporary_name())
+    tree = stat.S_ISDIR(paths.stat(old, follow=False).st_mode)
     try:
-        if tree:
-            shutil.copytree(old, temporary, symlinks=True, copy_function=_copy)
-        else:
-            _copy(old, temporary)
-        os.replace(temporary, new)
+        copy_across(paths, old, temporary)
+        paths.replace(temporary, new)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
         with suppress(OSError):
-            os.unlink(temporary)
+            paths.rmtree(temporary) if tree else paths.unlink(temporary)
         raise
     if tree:
-        shutil.rmtree(old)
+        paths.rmtree(old)
     else:
-        os.unlink(old)
-
-
-def _copy(old: str, new: str) -> None:
-    import shutil
-
-    shutil.copy2(old, new, follow_symlinks=False)
-    status = os.lstat(old)
-    with suppress(PermissionError):
-        os.chown(new, status.st_uid, status.st_gid, follow_symlinks=False)
-        if not stat.S_ISLNK(status.st_mode):
-            os.chmod(new, stat.S_IMODE(status.st_mode))
+        paths.unlink(old)

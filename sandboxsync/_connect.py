@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from ._sandbox import Sandbox, own_transport
 from ._unset import UNSET, Timeout
@@ -31,8 +31,8 @@ def connect(
 
     - ``local:`` is this machine, each sandbox in a private temporary directory.
     - ``local:/path`` is this machine with the existing directory ``/path`` as the workspace.
+    - ``local:?isolation=bubblewrap`` is this machine, each sandbox in a container; a path works as well.
     - ``local:?inherit_env=A,B&bash=/opt/bash`` passes variables of this process, and names the shell.
-
     - ``fake:`` is in memory; it needs the extra ``fake``.
 
     The sandbox owns that transport: ``close()`` and leaving a ``with`` block close it. ``api_key`` is for
@@ -111,12 +111,13 @@ def _local(url: str, rest: str) -> Transport:
     if len(options) < len(pairs):
         raise ConfigurationError(f"an option of a 'local:' URL is there twice: {url!r}")
     isolation = options.pop("isolation", "none")
-    if isolation != "none":
-        raise ConfigurationError(f"no isolation {isolation!r}; this version has only 'none'")
     names = options.pop("inherit_env", "")
     bash = options.pop("bash", "bash")
     if options:
         raise ConfigurationError(f"unknown option {min(options)!r} of a 'local:' URL; there are {_LOCAL_OPTIONS}")
     return LocalTransport(
-        unquote(path) or None, inherit_env=tuple(name for name in names.split(",") if name), bash=bash
+        unquote(path) or None,
+        inherit_env=tuple(name for name in names.split(",") if name),
+        bash=bash,
+        isolation=cast('Literal["none", "bubblewrap"]', isolation),  # the transport checks it
     )

@@ -13,11 +13,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import sandboxsync
 from sandboxsync import Bind, Limits, LocalTransport, Sandbox, Session
 from sandboxsync.errors import (
+    ConfigurationError,
     FileError,
     NoSpaceError,
     SandboxError,
@@ -574,7 +577,7 @@ class TestOrdinaryUser:
         """Commands, files, processes, binds and a workspace, without any powers."""
         program = """
             import os, sys
-            from sandboxsync import Bind, LocalTransport, Sandbox
+            from sandboxsync import LocalTransport, Sandbox
             transport = LocalTransport(sys.argv[1], isolation="bubblewrap", binds=[(sys.argv[1], "/again")])
             with transport, Sandbox(transport) as sandbox, sandbox.session() as session:
                 session.write_file("/workspace/file", "from outside")
@@ -603,6 +606,65 @@ class TestOrdinaryUser:
         output = _run(program, prefix=["unshare", "-Ur", "bash", "-c", forbid, "bash"])
         assert "bubblewrap cannot make a sandbox here" in output
         assert "sysctl user.max_user_namespaces" in output
+
+
+class TestBadInput:
+    """What makes no sense is refused when the transport is made."""
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({"isolation": "docker"}, "no isolation 'docker'"),
+            ({"isolation": ""}, "no isolation ''"),
+            ({"isolation": "none", "network": False}, "network=False needs isolation"),
+            ({"binds": [("/usr", "/u")]}, "binds needs isolation"),
+            ({"limits": Limits()}, "limits needs isolation"),
+            ({"isolation": "bubblewrap", "network": 1}, "network takes True or False"),
+            ({"isolation": "bubblewrap", "binds": [("/no/such/place", "/x")]}, "not there: '/no/such/place'"),
+            ({"isolation": "bubblewrap", "binds": [("/usr", "/workspace")]}, "would cover /workspace"),
+            ({"isolation": "bubblewrap", "binds": [("/usr", "/")]}, "would cover"),
+            ({"isolation": "bubblewrap", "binds": [("/usr", "//workspace/.")]}, "would cover /workspace"),
+            ({"isolation": "bubblewrap", "binds": [("/usr", "/proc/x")]}, "would cover /proc"),
+            ({"isolation": "bubblewrap", "binds": [("/usr", "/run")]}, "would cover /run/sandboxsync"),
+            ({"isolation": "bubblewrap", "binds": [("/usr", "relative")]}, "absolute path"),
+            ({"isolation": "bubblewrap", "binds": [("/usr", "/x/../workspace")]}, "absolute path"),
+            ({"isolation": "bubblewrap", "binds": [("/usr", "/x", True, 1)]}, "pair of paths"),
+            ({"isolation": "bubblewrap", "binds": ["/usr"]}, "pair of paths"),
+            ({"isolation": "bubblewrap", "binds": 7}, "binds takes a sequence"),
+            ({"isolation": "bubblewrap", "limits": {"memory": 1}}, "limits takes a Limits"),
+            ({"isolation": "bubblewrap", "limits": Limits(memory=0)}, "memory=…) takes a whole number above zero"),
+            ({"isolation": "bubblewrap", "limits": Limits(processes=-1)}, "processes=…) takes a whole number"),
+            ({"isolation": "bubblewrap", "limits": Limits(cpu_seconds=True)}, "cpu_seconds=…) takes a whole number"),
+            ({"isolation": "bubblewrap", "limits": Limits(open_files=5)}, "at least 32"),
+            ({"isolation": "bubblewrap", "limits": Limits(open_files=1 << 40)}, "more than this process may grant"),
+        ],
+    )
+    def test_refused(self, options: dict[str, Any], says: str) -> None:
+        """A `ConfigurationError` that names what is wrong; nothing is started."""
+        with pytest.raises(ConfigurationError) as caught:
+            LocalTransport(**options)
+        assert says in str(caught.value)
+
+    def test_without_bubblewrap_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """A missing program is named with its package, and nothing runs without isolation instead."""
+        (tmp_path / "bash").symlink_to(shutil.which("bash") or "")
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(ConfigurationError, match="install the package bubblewrap"):
+            LocalTransport(isolation="bubblewrap")
+
+    def test_a_bash_that_is_not_there_inside(self, tmp_path: Path) -> None:
+        """One that lies where the sandbox does not see it is refused with the reason."""
+        bash = shutil.copy(shutil.which("bash") or "", tmp_path / "bash")
+        with pytest.raises(ConfigurationError, match="bubblewrap cannot make a sandbox here"):
+            LocalTransport(isolation="bubblewrap", bash=str(bash))
+
+    def test_by_url(self) -> None:
+        """`connect` takes it as an option of the URL, and an unknown one is refused."""
+        with sandboxsync.connect("local:?isolation=bubblewrap") as sandbox:
+            assert sandbox.workspace == "/workspace"
+            assert sandbox.exec("pwd").stdout == "/workspace\n"
+        with pytest.raises(ConfigurationError, match="no isolation 'jail'"):
+            sandboxsync.connect("local:?isolation=jail")
 
 
 def _run(program: str, *arguments: str, prefix: list[str] | None = None) -> str:

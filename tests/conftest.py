@@ -23,8 +23,14 @@ collect_ignore = [] if EVERYTHING else ["test_examples_web.py"]
 TRANSPORTS: Mapping[str, str] = {
     "local": "sandboxsync.LocalTransport()",
     "fake": "sandboxsync.FakeTransport()",
-    "bubblewrap": "sandboxsync.LocalTransport(isolation='bubblewrap')",
-    **({"local-workspace": "sandboxsync.LocalTransport(workspace={directory!r})"} if EVERYTHING else {}),
+    **(
+        {
+            "bubblewrap": "sandboxsync.LocalTransport(isolation='bubblewrap')",
+            "local-workspace": "sandboxsync.LocalTransport(workspace={directory!r})",
+        }
+        if EVERYTHING
+        else {}
+    ),
 }
 """A name for each kind of transport, and the Python that makes it; `directory` is one that a test may use."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -712,3 +713,16 @@ def _children_named(name: str) -> list[int]:
         int(child) for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()
     ]
     return [pid for pid in found if Path(f"/proc/{pid}/comm").read_text().strip() == name]
+
+
+def test_each_line_of_the_documented_table_has_its_test() -> None:
+    """The tests that `docs/isolation.md` names for what isolation protects from are here."""
+    page = (Path(__file__).parent.parent / "docs" / "isolation.md").read_text(encoding="utf-8")
+    section = page.partition("## What each protects from")[2].partition("##")[0]
+    table = [line for line in section.splitlines() if line.startswith("| ")][2:]
+    here = set(re.findall(r"def (test_\w+)", Path(__file__).read_text(encoding="utf-8")))
+    assert len(table) > 15
+    for row in table:
+        tests = re.findall(r"`(test_\w+)`", row)
+        assert tests, row
+        assert set(tests) <= here, row

@@ -28,6 +28,7 @@ from sandboxsync.errors import (
     SandboxFileNotFoundError,
 )
 from sandboxsync.testing._tools import SLACK
+from sandboxsync.transports.local._cgroup import MemoryGroup, find_place
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
 
@@ -456,6 +457,20 @@ class TestExhaustion:
             assert "MemoryError" in result.stderr
             assert session.exec(["python3", "-c", "print(len(bytearray(1 << 26)))"]).stdout == f"{1 << 26}\n"
 
+    @pytest.mark.skipif(find_place() is None, reason="this process may not make control groups")
+    def test_memory_of_the_sandbox_as_a_whole(self, other: Session) -> None:
+        """Where control groups are ours, what programs use together is bounded, and the group goes at the end."""
+        place = find_place()
+        assert place is not None
+        before = os.listdir(place.directory)
+        hog = "import time; x = bytearray(b'1') * (40 << 20); time.sleep(3); print(len(x))"
+        with Sandbox(LocalTransport(isolation="bubblewrap", limits=Limits(memory=96 * MEBIBYTE))) as sandbox:
+            hogs = [sandbox.start_process(["python3", "-c", hog]) for _ in range(4)]
+            ends = [process.wait_for_exit(timeout=60) for process in hogs]
+            assert 137 in ends
+            assert sandbox.exec("echo ok").stdout == "ok\n"
+        assert sorted(os.listdir(place.directory)) == sorted(before)
+
     def test_the_size_of_a_file(self, other: Session) -> None:
         """No file grows beyond the limit."""
         with Sandbox(LocalTransport(isolation="bubblewrap", limits=Limits(file_size=MEBIBYTE))) as sandbox:
@@ -666,6 +681,58 @@ class TestBadInput:
             assert sandbox.exec("pwd").stdout == "/workspace\n"
         with pytest.raises(ConfigurationError, match="no isolation 'jail'"):
             sandboxsync.connect("local:?isolation=jail")
+
+
+class TestControlGroups:
+    """Where a group that bounds memory may be made, told by trees of files like the system's."""
+
+    def tree(self, directory: Path, version: int, own: str, on: str = "cpu memory pids") -> str:
+        """Files of `/proc` for a process in the group *own* of a tree of a version; returns their directory."""
+        mounted = directory / "mounted"
+        (mounted / own.lstrip("/")).mkdir(parents=True)
+        for group in (mounted, *(path for path in mounted.rglob("*") if path.is_dir())):
+            (group / "cgroup.procs").write_text("")
+            if version == 2:
+                (group / "cgroup.subtree_control").write_text(f"{on}\n")
+        kind = "cgroup2 cgroup2 rw" if version == 2 else "cgroup cgroup rw,memory"
+        (directory / "mountinfo").write_text(
+            f"22 1 0:20 / /proc rw - proc proc rw\n30 22 0:26 / {mounted} rw,nosuid shared:4 - {kind}\n"
+        )
+        (directory / "cgroup").write_text(f"0::{own}\n" if version == 2 else f"4:memory:{own}\n0::/\n")
+        return str(directory)
+
+    def test_the_second_version(self, tmp_path: Path) -> None:
+        """Beside the group of this process, if its parent is ours and has the memory controller on."""
+        place = find_place(self.tree(tmp_path, 2, "/user.slice/app.scope/worker"))
+        assert place is not None
+        assert place.directory == str(tmp_path / "mounted/user.slice/app.scope")
+        assert place.limit == "memory.max"
+
+    def test_the_first_version(self, tmp_path: Path) -> None:
+        """Below the group of this process."""
+        place = find_place(self.tree(tmp_path, 1, "/a/b"))
+        assert place is not None
+        assert place.directory == str(tmp_path / "mounted/a/b")
+        assert place.limit == "memory.limit_in_bytes"
+
+    def test_what_is_not_delegated(self, tmp_path: Path) -> None:
+        """Without the controller there is no place, and none where nothing is mounted."""
+        assert find_place(self.tree(tmp_path / "one", 2, "/a/b", on="cpu pids")) is None
+        (tmp_path / "two").mkdir()
+        (tmp_path / "two/mountinfo").write_text("22 1 0:20 / /proc rw - proc proc rw\n")
+        (tmp_path / "two/cgroup").write_text("0::/\n")
+        assert find_place(str(tmp_path / "two")) is None
+
+    def test_a_group_is_written_and_removed(self, tmp_path: Path) -> None:
+        """The bound, no swap, the process; and empty groups of programs that are no more go."""
+        place = find_place(self.tree(tmp_path, 2, "/a/b"))
+        assert place is not None
+        (stale := Path(place.directory) / "sandboxsync-4194305-00000000").mkdir()
+        (taken := Path(place.directory) / f"sandboxsync-{os.getpid()}-11111111").mkdir()
+        with pytest.raises(FileNotFoundError):
+            MemoryGroup(place, 1000)  # these are no control groups, whose files are there at once
+        assert not stale.exists()
+        assert taken.exists()
 
 
 def _run(program: str, *arguments: str, prefix: list[str] | None = None) -> str:

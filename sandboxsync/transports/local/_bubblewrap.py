@@ -7,6 +7,7 @@ in memory and goes with it, but for what is bound writable.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from sandboxsync.errors import ConfigurationError
+from sandboxsync.transports.local._cgroup import MemoryGroup, find_place
 from sandboxsync.transports.local._channel import Supervisor, interpreter, memory_file, program, spawn
 from sandboxsync.transports.local._ground import Ground
 from sandboxsync.transports.local._rooted import RootedPaths
@@ -134,7 +136,12 @@ class BubblewrapGround(Ground):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         container = _Container(settings)
-        self.supervisor = Supervisor(container.start)
+        try:
+            self.supervisor = Supervisor(container.start)
+        except BaseException:
+            container.remove_group()
+            raise
+        self._container = container
         root, run, logs = self.supervisor.given
         self._held = _Descriptors([root, run, logs])
         self.paths = _HeldPaths(root, container.user, self._held)
@@ -166,7 +173,8 @@ class BubblewrapGround(Ground):
         return self
 
     def let_go(self) -> None:
-        return  # all that there was has gone with the last process
+        # All else has gone with the last process.
+        self._container.remove_group()
 
 
 class _Descriptors:
@@ -193,6 +201,7 @@ class _Container:
         self.settings = settings
         self.user = _own_user() if _is_administrator() else None
         self._sources: list[tuple[str, str]] = []
+        self._group: MemoryGroup | None = None
 
     def start(self, channel: int, parent: int, says: int) -> int:
         """Start the supervisor in it, with these descriptors; returns the pid of bubblewrap."""
@@ -223,16 +232,54 @@ class _Container:
             "given": json.dumps(given).encode(),
         }
         others: dict[int, int] = {}
-        try:
+        with contextlib.ExitStack() as stack:
             for number, (name, data) in enumerate(files.items(), 5):
                 others[number] = memory_file(data)
+                stack.callback(os.close, others[number])
                 argv += ["--file", str(number), f"{_RUN}/{name}"]
             argv += ["--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"]
             argv += [python, "-I", "-S", f"{_RUN}/inside", f"{_RUN}/given"]
-            return spawn(self.launched(argv), channel, parent, says, others)
+            self._group = self._make_group()
+            if self._group is None:
+                return spawn(self.launched(argv), channel, parent, says, others)
+            return self._start_in(self._group, argv, (channel, parent, says), others)
+
+    def _start_in(
+        self, group: MemoryGroup, argv: list[str], given: tuple[int, int, int], others: dict[int, int]
+    ) -> int:
+        """Start bubblewrap, and let its child begin when that is in the group."""
+        said, says = os.pipe()
+        asked, asks = os.pipe()
+        try:
+            at = argv.index("--file")  # before the program, whose arguments come last
+            argv = [*argv[:at], "--info-fd", "8", "--block-fd", "9", *argv[at:]]
+            pid = spawn(self.launched(argv), *given, {**others, 8: says, 9: asked})
+            os.close(says)
+            says = -1
+            told = b""
+            while b"}" not in told:
+                data = os.read(said, 4096)
+                if not data:
+                    return pid  # it has failed, and says so elsewhere
+                told += data
+            group.add(json.loads(told)["child-pid"])
+            os.write(asks, b".")
+            return pid
         finally:
-            for fd in others.values():
-                os.close(fd)
+            for fd in (said, says, asked, asks):
+                if fd >= 0:
+                    os.close(fd)
+
+    def _make_group(self) -> MemoryGroup | None:
+        if self.settings.limits.memory is None:
+            return None
+        place = find_place()
+        return None if place is None else MemoryGroup(place, self.settings.limits.memory)
+
+    def remove_group(self) -> None:
+        """Remove what of it stays when its last process has ended."""
+        if self._group is not None:
+            self._group.remove()
 
     def argv(self) -> list[str]:
         """bubblewrap, with what it shows of this machine."""

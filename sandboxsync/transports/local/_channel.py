@@ -88,6 +88,10 @@ class Supervisor:
         said, says = os.pipe()
         try:
             self.pid = start(theirs.fileno(), parent, says)
+        except BaseException:
+            ours.close()
+            os.close(said)
+            raise
         finally:
             theirs.close()
             os.close(parent)

@@ -97,9 +97,10 @@ def main() -> None:
     exec(code, supervisor)
     supervisor["prepare"]()  # type: ignore[operator]
     limits: list[tuple[int, int, int]] = supervisor["limits"]  # type: ignore[assignment]
+    supervisor["oom_score"] = 600  # and programs before this
     limits.extend((getattr(resource, kind), value, value) for kind, value in given["limits"].items())
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("500")  # when the machine runs out of memory, this goes before what uses it
+        file.write("300")  # when the machine runs out of memory, this goes before what uses it
     leave_keyring()
     if given["python"] is not None:
         hide_python(given["python"])

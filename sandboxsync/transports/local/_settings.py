@@ -39,7 +39,8 @@ class Limits:
 
     `processes` (processes and threads) and `disk` (bytes of `/`, `/tmp`, home and, unless a directory was given for it,
     `/workspace`, together) are for the sandbox as a whole. `memory` (bytes of data), `file_size` (bytes of one file,
-    logs included), `open_files` (descriptors) and `cpu_seconds` are for each process, as the system has them.
+    logs included), `open_files` (descriptors) and `cpu_seconds` are for each process, as the system has them; `memory`
+    is for the whole as well where control groups are delegated to this process.
 
     `disk` left out is 2 GiB, or half of the machine's memory if that is less: it is memory that such files are kept in.
     """

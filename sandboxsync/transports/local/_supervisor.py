@@ -36,6 +36,8 @@ RLIMIT_LOCKS = 10
 FALLOC_PUNCH_HOLE = 0x02 | 0x01
 """The flags for a hole that keeps the size of the file."""
 GRACE = 2.0
+oom_score: int | None = None
+"""How soon programs are ended when memory runs out, if not as soon as this process."""
 limits: list[tuple[int, int, int]] = []
 """What programs get: the kind of a limit, the soft and the hard one."""
 UNKILLABLE = 5.0
@@ -624,6 +626,9 @@ def fork_program(program: str, argv: list[str], env: dict[str, str], directory: 
     try:
         os.setsid()
         os.fchdir(directory)
+        if oom_score is not None:
+            with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+                file.write(str(oom_score))
         for kind, soft, hard in limits:
             resource.setrlimit(kind, (soft, hard))
         resource.setrlimit(RLIMIT_LOCKS, (tag, resource.getrlimit(RLIMIT_LOCKS)[1]))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -497,16 +499,19 @@ class TestExhaustion:
 class TestLife:
     """Nothing outlives a sandbox, however it ends."""
 
-    def test_nothing_is_left_after_destroy(self, transport: LocalTransport) -> None:
+    def test_nothing_is_left_after_destroy(
+        self, transport: LocalTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Processes that hide from their session end with the sandbox; no mount, directory or descriptor stays."""
-        before = _traces()
-        descriptors = len(os.listdir("/proc/self/fd"))
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        mounts, descriptors = _mounts(), len(os.listdir("/proc/self/fd"))
+        mark = _mark()
         for _ in range(3):
             sandbox = Sandbox(transport)
-            sandbox.exec("(trap '' TERM HUP; setsid sleep 98765 & setsid setsid sleep 98765 &) >/dev/null 2>&1")
-            sandbox.start_process("sleep 98765")
+            sandbox.exec(f"(trap '' TERM HUP; setsid sleep {mark} & setsid setsid sleep {mark} &) >/dev/null 2>&1")
+            sandbox.start_process(f"sleep {mark}")
             sandbox.destroy()
-        assert _traces() == before
+        assert (_marked(mark), _mounts(), list(tmp_path.iterdir())) == (0, mounts, [])
         assert len(os.listdir("/proc/self/fd")) <= descriptors
 
     def test_killed_at_any_moment_it_leaves_nothing(self, tmp_path: Path) -> None:
@@ -522,29 +527,32 @@ class TestLife:
             sandbox = Sandbox(LocalTransport(isolation="bubblewrap"))
             print("begin", flush=True)
             session = sandbox.create_session()
-            sandbox.start_process("trap '' TERM; sleep 98765")
-            session.exec("setsid sleep 98765 & sleep 98765")
+            sandbox.start_process(f"trap '' TERM; sleep {sys.argv[2]}")
+            session.exec(f"setsid sleep {sys.argv[2]} & sleep {sys.argv[2]}")
         """
-        import random
-
         times = 10 if os.environ.get("SANDBOXSYNC_QUICK") == "1" else 100
         (tmp_path / "program.py").write_text(textwrap.dedent(program))
-        before = _traces()
+        (tmp_path / "tmp").mkdir()
+        mark, mounts = _mark(), _mounts()
         for number in range(times):
-            forks = ["fork"] if number % 10 == 9 else ["plain"]
+            how = "fork" if number % 10 == 9 else "plain"
             victim = subprocess.Popen(
-                [sys.executable, str(tmp_path / "program.py"), *forks], stdout=subprocess.PIPE, start_new_session=True
+                [sys.executable, str(tmp_path / "program.py"), how, mark],
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
             )
             assert victim.stdout is not None
             assert victim.stdout.readline() == b"begin\n"
             time.sleep(random.uniform(0, 0.25))
             victim.kill()
             victim.wait()
-            if number % 10 == 9:
-                _eventually_traces(before)
+            if how == "fork":
+                _eventually_none(mark)
                 _kill_group(victim.pid)
             victim.stdout.close()
-        _eventually_traces(before)
+        _eventually_none(mark)
+        assert (_mounts(), list((tmp_path / "tmp").iterdir())) == (mounts, [])
 
     def test_a_killed_container_is_told_and_made_anew(self, transport: LocalTransport) -> None:
         """When the container is gone the call in flight says so, and the next finds a fresh sandbox."""
@@ -742,24 +750,32 @@ def _run(program: str, *arguments: str, prefix: list[str] | None = None) -> str:
     return result.stdout
 
 
-def _traces() -> tuple[int, list[str], int]:
-    """Processes of sandboxes, their directories, and mounts: none more may be there afterwards than before."""
-    marked = 0
+def _mark() -> str:
+    """A number of seconds to sleep that tells the processes of one test."""
+    return str(random.randrange(10**8, 10**9))
+
+
+def _marked(mark: str) -> int:
+    """How many processes of this machine have the mark among their arguments, but for the program of the test."""
+    count = 0
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 command = Path(f"/proc/{name}/cmdline").read_bytes()
             except OSError:
                 continue
-            marked += b"98765" in command
-    directories = sorted(path.name for path in Path("/tmp").glob("sandboxsync-*"))
-    return marked, directories, len(Path("/proc/self/mountinfo").read_text().splitlines())
+            count += mark.encode() in command and b"program.py" not in command
+    return count
 
 
-def _eventually_traces(before: tuple[int, list[str], int]) -> None:
+def _mounts() -> int:
+    return len(Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+def _eventually_none(mark: str) -> None:
     until = time.monotonic() + 2 + SLACK
-    while (now := _traces())[0] > before[0] or now[2] > before[2]:
-        assert time.monotonic() < until, (before, now)
+    while left := _marked(mark):
+        assert time.monotonic() < until, left
         time.sleep(0.02)
 
 

@@ -589,7 +589,7 @@ class SandboxUnavailableError(TransportError):
     """The service has no room, or the sandbox is starting or gone; ``retry_after`` is in seconds, if told."""
 
     code = "SANDBOX_UNAVAILABLE"
-    retryable = True
+    retryable: bool | None = True
 
     def __init__(self, message: str = "", *, retry_after: float | None = None, **common: Unpack[_Common]) -> None:
         super().__init__(message, **common)

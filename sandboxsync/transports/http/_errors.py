@@ -89,6 +89,8 @@ def error_for(
     if error is not None:
         return error_of(error, asked, status=status, retry_after=retry_after, secrets=secrets)
     text = f"{_answered(status)}{_quote(body, secrets)}"
+    if 300 <= status < 400 and "location" in headers:
+        text += f"; it points to {hide(headers['location'], secrets)[:_QUOTED]!r}, and is not followed"
     if status in (404, 405):
         text += "; is the URL that of a sandbox service?"
     return _by_status(status, _message(asked, text, ()), asked, retry_after=retry_after)

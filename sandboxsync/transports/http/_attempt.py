@@ -173,12 +173,14 @@ class Line:
         )
 
     def _redirected(self, call: Call, target: _Target, location: str) -> _Target:
-        url = urljoin(target.url, location)
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(urljoin(target.url, location))
+        except ValueError as exc:
+            raise ProtocolError(f"{call.asked.operation}: redirected to what is no URL: {location[:200]!r}") from exc
         base = check_url(f"{parts.scheme}://{parts.netloc}", ProtocolError)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if not path.isascii() or not path.isprintable() or " " in path:
-            raise ProtocolError(f"{call.asked.operation}: redirected to what is no URL: {url[:200]!r}")
+            raise ProtocolError(f"{call.asked.operation}: redirected to what is no URL: {location[:200]!r}")
         return _Target(base, path, target.trusted and self._base.keeps_key(base))
 
     def _answered(

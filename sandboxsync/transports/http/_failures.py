@@ -119,8 +119,8 @@ def _no_connection(
         text = f"{start}: the proxy {where.proxy} cannot be used: {_reason(chain)}"
         return TransportError(text, code="PROXY_ERROR"), attrs.evolve(unsent, permanent=_is_told(chain))
     invalid = _find(chain, ssl.SSLCertVerificationError)
-    if isinstance(invalid, ssl.SSLCertVerificationError):
-        text = f"{start}: its certificate is not valid: {invalid.verify_message or invalid}"
+    if invalid is not None:
+        text = f"{start}: its certificate is not valid: {getattr(invalid, 'verify_message', '') or invalid}"
         return TransportError(text, code="TLS_ERROR", retryable=False), attrs.evolve(unsent, permanent=True)
     if exchange.expired or _find(chain, below.ConnectTimeoutError, but=below.NewConnectionError) or _timed_out(chain):
         text = f"{start} within {where.connect:g} s" if where.connect is not None else f"{start}: it timed out"
@@ -171,7 +171,7 @@ def _timed_out(chain: list[BaseException]) -> bool:
 def _reason(chain: list[BaseException]) -> str:
     """What the system said, without the layers around it."""
     for exc in reversed(chain):
-        if isinstance(exc, ssl.SSLError) and exc.reason:
+        if isinstance(exc, ssl.SSLError) and isinstance(getattr(exc, "reason", None), str):
             return exc.reason.replace("_", " ").lower()
         if isinstance(exc, OSError) and exc.strerror and not isinstance(exc, theirs.RequestException):
             return exc.strerror
@@ -199,8 +199,8 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
         seen.add(id(found))
         yield found
         todo += [*found.args, getattr(found, "reason", None), found.__cause__]
-        if isinstance(found, (theirs.RequestException, below.HTTPError)):
-            # Of others it may be one that the caller was handling.
+        if isinstance(found, below.ConnectTimeoutError):
+            # urllib3 1 raises it without a cause. Of others it may be an exception that the caller was handling.
             todo.append(found.__context__)
 
 
@@ -211,6 +211,8 @@ def fit_to_show(exc: BaseException, secrets: Collection[str]) -> BaseException |
             # Its headers hold the key.
             found.request = None
             found.response = None
+        if isinstance(found, below.RequestError) and isinstance(found.url, str):
+            found.url = hide(found.url, secrets)
         if any(hide(text, secrets) != text for text in (str(found), repr(found))):
             return None
     return exc

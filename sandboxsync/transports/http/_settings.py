@@ -278,10 +278,18 @@ def proxy_for(target: BaseURL, proxies: Mapping[str, str] | None) -> str | None:
 
 
 def bundle_of(verify: bool | str) -> bool | str:
-    """Return what requests is to check certificates with; the environment names a bundle as it does for requests."""
+    """Return what requests is to check certificates with; the environment names a bundle as it does for requests.
+
+    Raises `ConfigurationError` when the environment names one that does not exist.
+    """
     if verify is not True:
         return verify
-    return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        if path := os.environ.get(name):
+            if not os.path.exists(path):
+                raise ConfigurationError(f"{name} is the path of a CA bundle that does not exist: {path!r}")
+            return path
+    return True
 
 
 @lru_cache(maxsize=1)

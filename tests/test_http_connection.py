@@ -846,9 +846,7 @@ def test_a_proxy_is_used() -> None:
     with Server(refuse) as proxy:
         url = proxy.url.replace("http://", "http://user:hunter2@")
         with closing(Connection("https://service.example", proxies={"https": url}, retry=QUICK)) as connection:
-            with pytest.raises(
-                TransportError, match=rf"the proxy 127\.0\.0\.1:{proxy.port} cannot be used.*407"
-            ) as caught:
+            with pytest.raises(TransportError, match=rf"through the proxy 127\.0\.0\.1:{proxy.port}: .*407") as caught:
                 get(connection)
             assert caught.value.code == "PROXY_ERROR"
             assert "hunter2" not in "".join(traceback.format_exception(caught.value))
@@ -946,6 +944,55 @@ def test_tls(certificate: Path) -> None:
                 get(connection)
             with pytest.raises(RequestTimeoutError, match="whole call"):
                 get(connection, total_timeout=0.1)
+
+
+def test_a_tunnel_through_a_proxy(certificate: Path) -> None:
+    """Https goes through a proxy unseen; what is said to the proxy does not count as sent."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    asked: list[Received] = []
+
+    def tunnel(peer: Peer) -> None:
+        request = peer.receive()
+        assert request is not None
+        asked.append(request)
+        host, _, port = request.path.partition(":")
+        with socket.create_connection((host, int(port))) as there:
+            peer.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            thread = threading.Thread(target=pump, args=(there, peer.sock))
+            thread.start()
+            pump(peer.sock, there)
+            thread.join()
+
+    with Server(each(echo), context) as server, Server(tunnel) as proxy:
+        options = {"https": proxy.url.replace("http://", "http://user:hunter2@")}
+        with closing(Connection(server.url, api_key=KEY, verify=str(certificate), proxies=options)) as connection:
+            assert get(connection).read() == b"GET\n/x\n"
+            assert get(connection).read() == b"GET\n/x\n"
+    (request,) = asked
+    assert request.method == "CONNECT"
+    assert request.headers["proxy-authorization"].startswith("Basic ")
+    assert "authorization" not in request.headers
+
+    def hang_up(peer: Peer) -> None:
+        peer.receive()
+
+    with Server(hang_up) as proxy:
+        options = {"https": proxy.url}
+        with closing(Connection("https://service.example", proxies=options, retry=QUICK)) as connection:
+            with pytest.raises(TransportError, match="through the proxy"):
+                get(connection, kind=Kind.ONCE)
+            assert proxy.connections == QUICK.attempts
+
+
+def pump(source: socket.socket, sink: socket.socket) -> None:
+    """Send on what comes, then its end."""
+    try:
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        return
 
 
 def test_a_bundle_of_the_environment(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:

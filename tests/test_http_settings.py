@@ -20,6 +20,7 @@ from sandboxsync.transports.http._retry import Kind
 from sandboxsync.transports.http._settings import check_target, check_url, is_loopback, proxy_for
 
 KEY = "sk-Zeta/9+x=4242"
+PROXIES = {"https": "http://user:hunter2@proxy:3128"}
 
 
 def request(connection: Connection, **options: object) -> None:
@@ -154,14 +155,18 @@ def test_no_key_to_a_proxy_in_the_clear() -> None:
 
 def test_the_key_shows_itself_to_no_one() -> None:
     """H5: it is in no repr, no attribute's repr, and what holds it cannot be pickled or copied."""
-    connection = Connection("https://host", api_key=KEY, headers={"X-Token": "hunter2-header"})
-    shown = f"{connection!r} {vars(connection)!r} {vars(connection._line)['_key']!r}"
+    connection = Connection("https://host", api_key=KEY, headers={"X-Token": "hunter2-header"}, proxies=PROXIES)
+    shown = f"{connection!r} {vars(connection)!r} {vars(connection._line)!r}"
     assert KEY not in shown
+    assert "hunter2" not in shown
+    assert KEY in connection.secrets
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="pickled or copied"):
             attempt(connection)
         with pytest.raises(TypeError, match="pickled or copied"):
             attempt(connection._line._key)
+        with pytest.raises(TypeError, match="pickled or copied"):
+            attempt(connection.secrets)
 
 
 @pytest.mark.parametrize("name", ["connect_timeout", "read_timeout", "total_timeout"])

@@ -29,7 +29,7 @@ import urllib3.connectionpool
 from ._exchange import Exchange
 
 if TYPE_CHECKING:
-    from ._settings import Bearer
+    from ._secrets import Bearer
 
 __all__ = ["Adapter", "Body", "Head", "send"]
 

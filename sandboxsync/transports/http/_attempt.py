@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 import attrs
 
-from sandboxsync._deadline import Deadline
-from sandboxsync._redact import redact
 from sandboxsync.errors import ProtocolError, SandboxError, StreamInterruptedError, TransportError
 
-from ._errors import Asked
-from ._events import Hook, RequestFinished
+from ._events import Hook
 from ._exchange import Exchange
 from ._lanes import Lanes
+from ._report import Call, Report
 from ._response import Response
 from ._retry import Failure, Kind, Reached
-from ._settings import BaseURL, Bearer, bundle_of, check_url, proxy_for
-from ._upload import SourceFailed, Upload
+from ._secrets import Bearer, Masked, Secrets
+from ._settings import BaseURL, bundle_of, check_url, proxy_for
+from ._upload import SourceFailed
 
 if TYPE_CHECKING:
     from ._adapter import Adapter, Head
     from ._failures import Where
 
-__all__ = ["Broken", "Call", "Line"]
-
-_log = logging.getLogger("sandboxsync.http")
+__all__ = ["Broken", "Line"]
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 5
@@ -38,24 +33,6 @@ _MOST_REDIRECTS = 5
 _MAX_IDLE = 30.0
 # For what cannot be sent again when its connection turns out to be closed: the limits of servers begin at 2 to 5 s.
 _MAX_IDLE_ONCE = 1.0
-
-
-@attrs.frozen
-class Call:
-    """What is asked for. `path` is as it goes over the wire, with its query; limits in seconds."""
-
-    method: str
-    path: str
-    route: str
-    kind: Kind
-    asked: Asked
-    common_headers: Mapping[str, str]
-    headers: Mapping[str, str]
-    upload: Upload
-    load: bool
-    read: float | None
-    total: float | None
-    deadline: Deadline
 
 
 @attrs.frozen
@@ -91,21 +68,21 @@ class Line:
         connect: float | None,
         verify: bool | str,
         proxies: Mapping[str, str] | None,
-        secrets: tuple[str, ...],
+        secrets: Secrets,
         on_event: Hook | None,
     ) -> None:
         self._base = base
         self._key = key
-        self._headers = headers
+        self._headers = Masked(headers)
         self._connect = connect
         self._verify = verify
-        self._proxies = proxies
-        self._secrets = secrets
+        self._proxies = None if proxies is None else Masked(proxies)
+        self.secrets = secrets
         self._on_event = on_event
 
     def attempt(self, call: Call, number: int, lanes: Lanes) -> Response | Broken:
         """Send it once. Raises what the next attempt would not heal: of settings, the body's source, and hooks."""
-        report = _Report(call, number, self._on_event)
+        report = Report(call, number, self._on_event)
         try:
             target = _Target(self._base, self._base.path + call.path, trusted=True)
             for _ in range(_MOST_REDIRECTS + 1):
@@ -118,7 +95,7 @@ class Line:
             report.finish(type(exc).__name__)
             raise
 
-    def _hop(self, call: Call, target: _Target, lanes: Lanes, report: _Report) -> Response | Broken | str:
+    def _hop(self, call: Call, target: _Target, lanes: Lanes, report: Report) -> Response | Broken | str:
         """Send one request. Return where it redirects to, if that is to be followed."""
         # Late, because they import requests.
         from ._failures import FOREIGN, explain, fit_to_show
@@ -135,10 +112,14 @@ class Line:
             if error is None:
                 raise
             raise error from error.__cause__
+        except SandboxError:
+            # Which are also errors of the system, by class.
+            lane.close()
+            raise
         except FOREIGN as exc:
             lane.close()
             broken, failure = explain(exc, exchange, where)
-            broken.__cause__ = fit_to_show(exc, self._secrets)
+            broken.__cause__ = fit_to_show(exc, self.secrets)
             report.finish(type(broken).__name__)
             return Broken(broken, failure)
         except BaseException:
@@ -191,7 +172,7 @@ class Line:
         where: Where,
         lane: Adapter,
         lanes: Lanes,
-        report: _Report,
+        report: Report,
     ) -> Response | Broken:
         from ._failures import explain, fit_to_show
 
@@ -199,7 +180,7 @@ class Line:
 
         def broken(exc: BaseException) -> SandboxError:
             error, _ = explain(exc, exchange, where)
-            error.__cause__ = fit_to_show(exc, self._secrets)
+            error.__cause__ = fit_to_show(exc, self.secrets)
             return error
 
         def finished(error: str | None) -> None:
@@ -212,7 +193,7 @@ class Line:
             head.body,
             exchange,
             asked=call.asked,
-            secrets=self._secrets,
+            secrets=self.secrets,
             broken=broken,
             finished=finished,
         )
@@ -246,55 +227,3 @@ def _give_back(head: Head, lane: Adapter, lanes: Lanes) -> None:
         lane.close()
         return
     lanes.give(lane)
-
-
-class _Report:
-    """Says once what became of an attempt: one line in the log, one event."""
-
-    def __init__(self, call: Call, number: int, on_event: Hook | None) -> None:
-        self.exchange: Exchange | None = None
-        self._call = call
-        self._number = number
-        self._on_event = on_event
-        self._started = time.monotonic()
-        self._first_byte: float | None = None
-        self._status: int | None = None
-        self._finished = False
-
-    def answered(self, status: int) -> None:
-        self._status = status
-        self._first_byte = time.monotonic() - self._started
-
-    def finish(self, error: str | None) -> None:
-        if self._finished:
-            return
-        self._finished = True
-        duration = time.monotonic() - self._started
-        call, exchange = self._call, self.exchange
-        sent = 0 if exchange is None else exchange.bytes_sent
-        received = 0 if exchange is None else exchange.bytes_received
-        _log.debug(
-            "%s %s: %s in %.3f s, attempt %d, %d bytes sent, %d received%s",
-            call.method,
-            redact(call.path),
-            "no answer" if self._status is None else self._status,
-            duration,
-            self._number,
-            sent,
-            received,
-            "" if error is None else f", {error}",
-        )
-        if self._on_event is not None:
-            self._on_event(
-                RequestFinished(
-                    call.method,
-                    call.route,
-                    self._status,
-                    duration,
-                    self._first_byte,
-                    self._number,
-                    sent,
-                    received,
-                    error,
-                )
-            )

@@ -16,22 +16,22 @@ from sandboxsync._redact import redact
 from sandboxsync._unset import UNSET, Timeout
 from sandboxsync.errors import ConfigurationError, InvalidRequestError, SandboxError, TransportError
 
-from ._attempt import Broken, Call, Line
+from ._attempt import Broken, Line
 from ._errors import Asked, parse_error
 from ._events import Hook, RetryScheduled
 from ._lanes import Lanes
+from ._report import Call
 from ._response import Response
 from ._retry import DEFAULT_POLICY, Failure, Kind, Reached, RetryPolicy
+from ._secrets import Secrets, check_key, secrets_of
 from ._settings import (
     check_headers,
-    check_key,
     check_proxies,
     check_seconds,
     check_target,
     check_url,
     check_verify,
     is_loopback,
-    secrets_of,
     user_agent,
 )
 from ._upload import Upload
@@ -46,9 +46,9 @@ _METHOD = re.compile(r"[A-Z]{1,20}")
 class Connection:
     """A service, reached over HTTP. Safe for threads; a forked child may go on using it, on connections of its own.
 
-    Limits, in seconds, `None` is none: `connect_timeout` for the way to the service (the look-up of its name, which
-    cannot be interrupted, aside), `read_timeout` for each silence of it, `total_timeout` for a call with its retries
-    and the reading of its answer.
+    Limits, in seconds, `None` is none: `connect_timeout` for the way to each address of the service, `read_timeout`
+    for each silence of it and for the head of an answer from its first byte on, `total_timeout` for a call with its
+    retries and the reading of its answer. None of them interrupts the look-up of a name.
 
     `verify` is `False`, `True` (then `REQUESTS_CA_BUNDLE` and `CURL_CA_BUNDLE` count) or the path of a CA bundle.
     `proxies` maps `http`, `https` or `all` to URLs; left out, those of the environment are used, but never for this
@@ -126,6 +126,11 @@ class Connection:
         raise TypeError("a Connection cannot be pickled or copied: it has open connections, and may have a key")
 
     @property
+    def secrets(self) -> Secrets:
+        """What no error may show, for `error_of` and `malformed`."""
+        return self._line.secrets
+
+    @property
     def base_url(self) -> str:
         """The URL of the service, without a slash at its end."""
         return self._url.origin + self._url.path
@@ -197,7 +202,7 @@ class Connection:
             if self._closed:
                 raise ConfigurationError(f"{call.asked.operation}: this connection is closed")
             outcome = self._line.attempt(call, attempt, self._own_lanes())
-            failure, reason = _judged(outcome)
+            failure, reason = _judged(outcome, call)
             if failure is None and isinstance(outcome, Response):
                 return outcome
             now = self._clock.monotonic()
@@ -249,9 +254,8 @@ class Connection:
         In a forked child it ends what the child made, and nothing of the parent.
         """
         self._closed = True
-        lanes = self._lanes.pop(os.getpid(), None)
-        if lanes is not None:
-            lanes.close()
+        # Made if there are none, so that a call that begins in this moment finds closed ones.
+        self._own_lanes().close()
 
 
 def _encode(value: object) -> bytes:
@@ -261,10 +265,10 @@ def _encode(value: object) -> bytes:
         raise InvalidRequestError(f"the body is no JSON: {exc}") from exc
 
 
-def _judged(outcome: Response | Broken) -> tuple[Failure | None, str]:
+def _judged(outcome: Response | Broken, call: Call) -> tuple[Failure | None, str]:
     """What an outcome means for the next attempt, `None` when it is none to repeat, with the reason in words."""
     if not isinstance(outcome, Response):
-        return outcome.failure, redact(str(outcome.error))
+        return outcome.failure, str(outcome.error).removeprefix(f"{call.asked.operation}: ")
     if outcome.status < 400:
         return None, ""
     said = parse_error(outcome.load_error())

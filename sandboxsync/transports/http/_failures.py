@@ -114,10 +114,13 @@ def _no_connection(
     exc: BaseException, chain: list[BaseException], exchange: Exchange, where: Where
 ) -> tuple[SandboxError, Failure]:
     start = f"{where.operation}: cannot connect to {where.origin}"
+    if where.proxy is not None:
+        start += f" through the proxy {where.proxy}"
     unsent = Failure(Reached.UNSENT)
     if where.proxy is not None and (_find(chain, theirs.ProxyError) or _find(chain, below.ProxyError)):
-        text = f"{start}: the proxy {where.proxy} cannot be used: {_reason(chain)}"
-        return TransportError(text, code="PROXY_ERROR"), attrs.evolve(unsent, permanent=_is_told(chain))
+        return TransportError(f"{start}: {_reason(chain)}", code="PROXY_ERROR"), attrs.evolve(
+            unsent, permanent=_is_told(chain)
+        )
     invalid = _find(chain, ssl.SSLCertVerificationError)
     if invalid is not None:
         text = f"{start}: its certificate is not valid: {getattr(invalid, 'verify_message', '') or invalid}"

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlencode, urlsplit
 
 import attrs
@@ -17,14 +17,12 @@ import attrs
 from sandboxsync.errors import ConfigurationError, InvalidRequestError, SandboxError
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    pass
 
 __all__ = [
     "BaseURL",
-    "Bearer",
     "bundle_of",
     "check_headers",
-    "check_key",
     "check_proxies",
     "check_seconds",
     "check_target",
@@ -32,7 +30,6 @@ __all__ = [
     "check_verify",
     "is_loopback",
     "proxy_for",
-    "secrets_of",
     "user_agent",
 ]
 
@@ -40,7 +37,6 @@ _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
 _PATH = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\x20-\x7e\t]*")
-_KEY = re.compile(r"[\x21-\x7e]+")
 _PORTS = {"http": 80, "https": 443}
 _OURS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "proxy-authorization", "expect"}
@@ -69,40 +65,6 @@ class BaseURL:
         if self.scheme == target.scheme:
             return self.port == target.port
         return (self.scheme, self.port, target.scheme, target.port) == ("http", 80, "https", 443)
-
-
-class _HasHeaders(Protocol):
-    @property
-    def headers(self) -> MutableMapping[str, str]: ...
-
-
-class Bearer:
-    """The API key, as an `auth=` of requests. It shows itself to no one else: no `repr`, no pickle, no copy."""
-
-    __slots__ = ("__key",)
-
-    def __init__(self, key: str) -> None:
-        self.__key = key
-
-    def __call__(self, request: _HasHeaders) -> _HasHeaders:
-        request.headers["Authorization"] = f"Bearer {self.__key}"
-        return request
-
-    def __repr__(self) -> str:
-        return "Bearer(***)"
-
-    def __reduce__(self) -> str:
-        raise TypeError("an API key cannot be pickled or copied")
-
-    def variants(self) -> tuple[str, ...]:
-        """The key in the forms in which an answer may echo it, to take them out of texts.
-
-        None for a key of less than 4 characters: those stand in every text.
-        """
-        key = self.__key
-        if len(key) < 4:
-            return ()
-        return tuple({key, urlencode({"": key})[1:], key.replace("\\", "\\\\").replace('"', '\\"')})
 
 
 def check_url(url: object, error: type[SandboxError] = ConfigurationError) -> BaseURL:
@@ -164,15 +126,6 @@ def check_target(path: object, query: Mapping[str, str] | None) -> str:
     if not isinstance(path, str) or not _is_clean(path):
         raise InvalidRequestError("the path of a request must begin with '/', be percent-encoded, without '.' and '..'")
     return f"{path}?{urlencode(query)}" if query else path
-
-
-def check_key(key: object) -> Bearer | None:
-    """Return what sends the key; `None` stays. Raises `ConfigurationError` without showing it."""
-    if key is None:
-        return None
-    if not isinstance(key, str) or not _KEY.fullmatch(key):
-        raise ConfigurationError("an API key is ASCII text without spaces and line ends, and not empty")
-    return Bearer(key)
 
 
 def check_headers(headers: object, error: type[SandboxError], reserved: frozenset[str] = frozenset()) -> dict[str, str]:
@@ -242,19 +195,6 @@ def check_proxy(scheme: object, url: object) -> None:
         raise ConfigurationError(f"{name} is not the URL of a host")
     if parts.scheme not in _PORTS:
         raise ConfigurationError(f"{name} must be http:// or https://, not {parts.scheme}://")
-
-
-_SECRET_NAME = re.compile(r"auth|cookie|key|password|secret|token", re.IGNORECASE)
-
-
-def secrets_of(key: Bearer | None, headers: Mapping[str, str], proxies: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the texts that no error may show: the key, and values of headers and passwords of proxies like it."""
-    found = [] if key is None else list(key.variants())
-    found += [value for name, value in headers.items() if _SECRET_NAME.search(name) and len(value) >= 4]
-    for url in proxies.values():
-        password = urlsplit(url if "://" in url else f"http://{url}").password
-        found += {password, unquote(password)} if password else ()
-    return tuple(dict.fromkeys(found))
 
 
 def proxy_for(target: BaseURL, proxies: Mapping[str, str] | None) -> str | None:

@@ -938,6 +938,15 @@ def test_tls(certificate: Path) -> None:
             with pytest.raises(TransportError, match="its certificate is not valid") as caught:
                 get(connection)
             assert (caught.value.code, caught.value.retryable) == ("TLS_ERROR", False)
+    with Server(each(echo), context) as server:
+        other_name = server.url.replace("127.0.0.1", "localhost")
+        with closing(Connection(other_name, verify=str(certificate), retry=QUICK)) as connection:
+            with pytest.raises(TransportError, match="localhost") as caught:
+                get(connection)
+            assert caught.value.code == "TLS_ERROR"
+    with Server(each(echo), context) as server, closing(Connection(server.url, verify=False)) as connection:
+        with pytest.warns(Warning, match="Unverified HTTPS"):
+            assert get(connection).status == 200
     with Server(stall, context) as server:
         with closing(Connection(server.url, verify=str(certificate), read_timeout=0.2, retry=ONCE_ONLY)) as connection:
             with pytest.raises(RequestTimeoutError, match="did not answer"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
@@ -140,16 +141,17 @@ class Line:
         if target.trusted:
             headers.update(self._headers)
             headers.update(call.headers)
+        bundle = bundle_of(self._verify)
         return send(
             lane,
             exchange,
             lanes.adopt,
+            None if bundle is False else partial(lanes.context, bundle),
             method=call.method,
             url=target.url,
             headers=headers,
             body=call.upload.begin(exchange),
             auth=self._key if target.trusted else None,
-            verify=bundle_of(self._verify),
             proxies={} if proxy is None else {target.base.scheme: proxy},
         )
 

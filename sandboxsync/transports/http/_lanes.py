@@ -16,9 +16,11 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    import ssl
+
     from ._adapter import Adapter
 
 __all__ = ["Lanes", "shut"]
@@ -35,6 +37,8 @@ class Lanes:
         self._idle: deque[tuple[float, Adapter]] = deque()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._closed = False
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._contexts_lock = threading.Lock()
         _living.add(self)
 
     def take(self, max_idle: float) -> Adapter:
@@ -70,6 +74,17 @@ class Lanes:
             self._sockets.add(sock)
         if self._closed:
             shut(sock)
+
+    def context(self, bundle: Literal[True] | str) -> ssl.SSLContext:
+        """Return what all connections of this process check certificates with. Reads the CA bundle once."""
+        from ._adapter import make_context
+
+        # A lock of its own, held meanwhile: else each of the first threads would do that work.
+        with self._contexts_lock:
+            name = str(bundle)
+            if name not in self._contexts:
+                self._contexts[name] = make_context(bundle)
+            return self._contexts[name]
 
     def close(self) -> None:
         """Close what is idle, and break off what is in use."""

@@ -85,7 +85,8 @@ def check_url(url: object, error: type[SandboxError] = ConfigurationError) -> Ba
         # Not shown: what stands before the @ is a secret.
         raise error(f"{shape}; a user or a key does not belong into it: pass api_key")
     host = parts.hostname or ""
-    if not host or not (_HOST.fullmatch(host) or _is_address(host)):
+    # In brackets there is an address: not all versions of Python look.
+    if not (_is_address(host) if "[" in parts.netloc else _HOST.fullmatch(host)):
         raise error(f"{shape}; this one has no valid host")
     if port == 0:
         raise error(f"{shape}; 0 is no port")

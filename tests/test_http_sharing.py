@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+import sandboxsync
 from sandboxsync.errors import (
     ConfigurationError,
     StreamInterruptedError,
@@ -264,3 +268,47 @@ def test_close_ends_what_is_idle_and_in_use() -> None:
         assert server.connections == 1
     time.sleep(0.1)
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+FORKS = """
+import os, sys, threading
+from sandboxsync.transports.http._connection import Connection
+from sandboxsync.transports.http._retry import Kind
+
+connection = Connection(sys.argv[1])
+stop = threading.Event()
+
+def ask(path):
+    assert connection.request("GET", path, kind=Kind.READ, load=True).read() == f"GET\\n{path}\\n".encode()
+
+def work(number):
+    while not stop.is_set():
+        ask(f"/{number}")
+
+threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+for thread in threads:
+    thread.start()
+codes = []
+for number in range(6):
+    pid = os.fork()
+    if pid == 0:
+        ask("/child")
+        stop.set()
+        # As a program ends that was not told to leave the rest alone.
+        sys.exit(0)
+    codes.append(os.waitpid(pid, 0)[1])
+stop.set()
+for thread in threads:
+    thread.join()
+print(codes)
+"""
+
+
+@pytest.mark.parametrize("round", range(3))
+def test_forks_beside_first_requests(round: int) -> None:
+    """C3: a child that is forked while other threads make their first requests works, and ends as programs end."""
+    with Server(each(echo)) as server:
+        command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS, server.url]
+        root = Path(sandboxsync.__file__).parent.parent
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=root)
+        assert (done.stdout, done.stderr) == ("[0, 0, 0, 0, 0, 0]\n", "")

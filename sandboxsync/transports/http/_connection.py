@@ -20,6 +20,7 @@ from ._attempt import Broken, Line
 from ._errors import Asked, parse_error
 from ._events import Hook, RetryScheduled
 from ._lanes import Lanes
+from ._late import load as load_late
 from ._report import Call
 from ._response import Response
 from ._retry import DEFAULT_POLICY, Failure, Kind, Reached, RetryPolicy
@@ -176,6 +177,7 @@ class Connection:
                 raise InvalidRequestError("a request has either json or a body")
             body = _encode(json)
             own.setdefault("Content-Type", "application/json")
+        load_late()
         call = Call(
             method,
             target,

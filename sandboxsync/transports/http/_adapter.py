@@ -176,6 +176,11 @@ def send(
             proxies=dict(proxies),
         )
         answer = current.answer
+    except BaseException:
+        # Some versions of requests leave it open on an interrupt.
+        if exchange.sock is not None:
+            exchange.sock.close()
+        raise
     finally:
         # The source of a body may make requests of its own meanwhile, in this very thread.
         vars(current).clear()

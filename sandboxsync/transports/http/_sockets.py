@@ -96,11 +96,14 @@ class _Limited:
     """What is alike for connections with and without TLS."""
 
     sock: socket.socket | None
+    timeout: float | None
     response_class = _Answer
     _connecting = False
 
     def connect(self) -> None:
         self._connecting = True
+        # Some versions of requests forget it for bodies that are sent in chunks.
+        self.timeout = _exchange().connect_timeout()
         try:
             super().connect()  # type: ignore[misc]
         finally:

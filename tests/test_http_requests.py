@@ -71,6 +71,15 @@ def test_a_request_arrives_as_it_was_asked_for() -> None:
     assert "cookie" not in request.headers
 
 
+def test_a_type_of_json_may_be_named() -> None:
+    """The header of the caller stands, however it is spelt."""
+    with Server(each(lambda request: answer(request.headers["content-type"].encode()))) as server:
+        with closing(Connection(server.url)) as connection:
+            named = {"content-type": "application/x-own+json"}
+            response = connection.request("POST", "/x", kind=Kind.ONCE, json={}, headers=named)
+            assert response.read() == b"application/x-own+json"
+
+
 def test_bodies_are_sent_as_they_are_made() -> None:
     """Bytes, a list, and an iterator with or without a length arrive whole, also 20 MiB and none."""
     big = bytes(range(256)) * 4096

@@ -176,7 +176,8 @@ class Connection:
             if body is not None:
                 raise InvalidRequestError("a request has either json or a body")
             body = _encode(json)
-            own.setdefault("Content-Type", "application/json")
+            if all(name.lower() != "content-type" for name in own):
+                own["Content-Type"] = "application/json"
         load_late()
         call = Call(
             method,

@@ -329,6 +329,8 @@ class LocalSession:
         """The sandbox was destroyed: wake who waits, let go of the shell. A command in flight does so by itself."""
         idle = self.turn.take()
         self.turn.close(self._sandbox.gone)
+        # Or the two would hold each other, and descriptors of the sandbox, until the collector comes.
+        self._current = None
         shell = self._shell
         # A busy one is let go of by its command, whose reader sees its end.
         if idle and shell is not None:

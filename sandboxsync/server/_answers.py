@@ -13,6 +13,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from sandboxsync.errors import SandboxError
 from sandboxsync.server._workers import Workers
 
 __all__ = ["Answer", "ConnectionCloseError", "Streamed", "Writer", "as_text", "dump", "load", "load_in", "now", "stamp"]
@@ -23,7 +24,7 @@ _LARGE = 1 << 18
 
 
 class ConnectionCloseError(Exception):
-    """Raised after an answer is complete, so that its connection is closed as the service does there."""
+    """Raised to have the connection closed: to break an answer off, or after one is complete as the service does."""
 
 
 def now() -> str:
@@ -181,6 +182,10 @@ class Streamed:
         listening = asyncio.ensure_future(_listen(receive, writer))
         try:
             await self._workers.long(self._produce, writer)
+        except SandboxError as exc:
+            if not writer.begun:
+                raise
+            raise ConnectionCloseError from exc
         finally:
             listening.cancel()
 

@@ -270,11 +270,10 @@ class _Authorized:
         if scope["type"] == "http" and f"{scope['path']}/".startswith("/v1/"):
             request = Request(scope)
             scheme, _, given = request.headers.get("authorization", "").partition(" ")
-            keys = [given.strip()] if scheme.lower() == "bearer" else []
+            keys = [given.strip().encode("latin-1")] if scheme.lower() == "bearer" else []
             if scope["path"] == "/v1/openapi.json":
-                keys += request.query_params.getlist("token")
-            known = [hmac.compare_digest(key.encode("utf-8", "replace"), self._key) for key in keys]
-            if not any(known):
+                keys += [token.encode("utf-8", "replace") for token in request.query_params.getlist("token")]
+            if not any(hmac.compare_digest(key, self._key) for key in keys):
                 await Answer({"error": "Unauthorized", "code": "unauthorized"}, 401)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -311,7 +310,7 @@ def _error(writer: Writer, text: str) -> None:
 
 
 async def _not_found(request: Request, exc: Exception) -> Response:
-    return PlainTextResponse("404 Not Found", 404)
+    return PlainTextResponse("404 Not Found", 404, {"content-type": "text/plain; charset=UTF-8"})
 
 
 async def _refused(request: Request, exc: Exception) -> Response:

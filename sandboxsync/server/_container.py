@@ -111,7 +111,7 @@ async def _version(request: Request) -> Response:
 
 async def _not_found(request: Request, exc: Exception) -> Response:
     if request.method == "PATCH":
-        return PlainTextResponse("Internal Server Error", 500)
+        return PlainTextResponse("Internal Server Error", 500, {"content-type": "text/plain;charset=utf-8"})
     return ContainerError("UNKNOWN_ERROR", "The requested endpoint was not found", 404).answer()
 
 

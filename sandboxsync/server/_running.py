@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import secrets
 import socket
 import threading
@@ -61,12 +62,17 @@ def running_server(
     there is no port.
     """
     key = secrets.token_urlsafe(32) if api_key is None else api_key
-    limits = None if isolation == "none" else Limits(processes=_PROCESSES)
+    limits = None if isolation == "none" else Limits(processes=_most_processes())
     with LocalTransport(isolation=isolation, limits=limits) as transport:
         bridge = create_bridge_app(transport, key)
         container = create_container_app(transport, _CONTAINER)
         with _Serving([bridge, container], transport) as (port, container_port):
             yield RunningServer(f"http://{_HOST}:{port}", key, f"http://{_HOST}:{container_port}")
+
+
+def _most_processes() -> int:
+    most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    return _PROCESSES if most == resource.RLIM_INFINITY else min(_PROCESSES, most)
 
 
 class _Serving:
@@ -104,7 +110,8 @@ class _Serving:
         try:
             self._transport.close()
         finally:
-            self._loop.call_soon_threadsafe(self._stop)
+            with contextlib.suppress(RuntimeError):  # the loop has ended, by a failure of its own
+                self._loop.call_soon_threadsafe(self._stop)
             self._thread.join()
 
     def _run(self) -> None:

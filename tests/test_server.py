@@ -318,6 +318,15 @@ def test_the_environment_of_a_command_is_data(client: Client) -> None:
     assert answer["exitCode"] == 1
 
 
+def test_arguments_arrive_as_they_are(client: Client) -> None:
+    """No word is a keyword, an assignment, an option of the shell or a pattern; a builtin can be run."""
+    words = ["a b", "it's", "$HOME", "*", "é\n", "", "-n", "~", "A=1", "!", "#"]
+    assert client.exec("printf", "%s|", *words)[0] == "".join(f"{word}|" for word in words).encode()
+    assert client.exec("A=1")[2] == 127
+    assert client.exec("if")[2] == 127
+    assert client.exec("exit", "3")[2] == 3
+
+
 def test_sessions_keep_their_state_in_order(client: Client) -> None:
     """Through both APIs what a command of a session leaves is there in the next, and output is exact."""
     client.bridge("POST", "/session", json={"id": "s", "env": {"A": "1"}})
@@ -519,6 +528,7 @@ def test_nothing_is_left_after_the_block(bubblewrap: None) -> None:
     """No thread, descriptor or process stays, whatever was running and whoever was connected."""
     with running_server() as warm:
         requests.get(f"{warm.url}/health", timeout=30)
+    gc.collect()
     threads, descriptors, children = set(threading.enumerate()), _descriptors(), _children()
     with running_server() as server:
         client = Client(server)

@@ -8,8 +8,6 @@ from typing import Any
 
 from starlette.routing import BaseRoute, Route
 
-import sandboxsync
-
 __all__ = ["document"]
 
 _JSON = "application/json"
@@ -148,7 +146,7 @@ def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
         "info": {
             "title": "Cloudflare Sandbox Service API, served locally",
             "version": "1.0.0",
-            "description": f"The HTTP API of the bridge, by sandboxsync {sandboxsync.__version__}.",
+            "description": "The HTTP API of the bridge, served by sandboxsync.",
         },
         "components": {
             "securitySchemes": {"BearerAuth": {"type": "http", "scheme": "bearer"}},

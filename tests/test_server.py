@@ -398,6 +398,40 @@ def test_two_hundred_commands_that_last_block_nothing(client: Client) -> None:
     assert client.exec("sh", "-c", "cat /proc/[0-9]*/comm")[0].count(b"sleep\n") == 0
 
 
+def test_a_command_too_many_is_refused_and_not_kept_waiting(
+    server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the bound the answer is 503; other calls pass, and so does a command once another has ended."""
+    monkeypatch.setattr("sandboxsync.server._workers.MOST_COMMANDS", 1)
+    with client.bridge("POST", "/exec", json={"argv": ["sleep", "300"]}, stream=True):
+        answer = client.bridge("POST", "/exec", json={"argv": ["true"]})
+        assert (answer.status_code, answer.json()["code"]) == (503, "capacity_exceeded")
+        assert client.bridge("GET", "/running").json() == {"running": True}
+        assert client.bridge("DELETE", "").status_code == 204
+    eventually(lambda: client.bridge("POST", "/exec", json={"argv": ["true"]}).status_code == 200)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 100_000, b'{"argv": NaN}', b'"\\ud800"', b"\xff", b'{"argv": ["true"], "timeout_ms": 1e999}', b"1" * 5000],
+)
+def test_odd_json_breaks_nothing(server: RunningServer, client: Client, body: bytes) -> None:
+    """It is refused, or taken for what it says, and never an unexpected failure."""
+    assert client.bridge("POST", "/exec", data=body).status_code in (200, 400)
+    headers = {"Content-Type": "application/json"}
+    answer = requests.post(f"{server.container_url}/api/execute", data=body, headers=headers, timeout=30)
+    assert answer.json()["code"] in ("INTERNAL_ERROR", "COMMAND_EXECUTION_ERROR")
+
+
+def test_half_of_a_surrogate_pair_becomes_a_replacement(client: Client) -> None:
+    """Text that no encoding can hold is passed on as JavaScript would."""
+    headers = {"Content-Type": "application/json"}
+    assert client.bridge("POST", "/exec", data=b'{"argv": ["echo", "\\ud83d"]}', headers=headers).status_code == 200
+    body = b'{"command": "echo a\\ud83db", "sessionId": "__DISABLE_SESSION__"}'
+    answer = client.http.post(f"{client.server.container_url}/api/execute", data=body, headers=headers, timeout=30)
+    assert answer.json()["stdout"] == "a\ufffdb\n"
+
+
 # Files, processes, ports
 
 
@@ -417,6 +451,16 @@ def test_a_large_file_passes_in_pieces(client: Client) -> None:
     assert told[-1] == {"type": "complete", "bytesRead": 41943040}
     answer = client.container("read", path="/workspace/large.bin", sessionId=NO_SESSION)
     assert (answer.status_code, answer.json()["code"]) == (413, "FILE_TOO_LARGE")
+
+
+def test_what_fits_into_a_frame_is_written(client: Client) -> None:
+    """The largest body that the service takes arrives; one of a kibibyte more does not."""
+    size = 12287 << 10
+    assert client.bridge("PUT", "/file/workspace/large", data=bytes(size)).json() == {"ok": True}
+    assert client.exec("stat", "-c", "%s", "large")[0] == b"%d\n" % size
+    assert client.bridge("PUT", "/file/workspace/large", data=bytes(size + 1024)).status_code == 502
+    assert client.bridge("POST", "/hydrate", data=bytes(size + 1024)).status_code == 502
+    assert client.bridge("POST", "/hydrate", data=bytes((32 << 20) + 1)).status_code == 400
 
 
 def test_text_is_read_as_lossily_as_by_the_service(client: Client) -> None:

@@ -50,9 +50,9 @@ def load(body: bytes) -> Any:
     """The value of a JSON body, its strings without halves of surrogate pairs. Raises `ValueError`."""
     try:
         value = json.loads(body, parse_constant=_refuse)
+        return _well_formed(value) if b"\\ud" in body.lower() else value
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    return _well_formed(value) if b"\\ud" in body.lower() else value
 
 
 async def load_in(workers: Workers, body: bytes) -> Any:

@@ -22,7 +22,17 @@ from sandboxsync.errors import (
     SessionTerminatedError,
 )
 from sandboxsync.server._answers import Answer, Streamed, Writer, as_text, dump, load_in, now
-from sandboxsync.server._commands import MISSING, TIMED_OUT, Command, OnText, SpawnError, run, sessionless, was_stopped
+from sandboxsync.server._commands import (
+    MISSING,
+    TIMED_OUT,
+    Command,
+    OnText,
+    SpawnError,
+    milliseconds,
+    run,
+    sessionless,
+    was_stopped,
+)
 from sandboxsync.server._guard import read_body
 from sandboxsync.server._refusal import RefusedError
 from sandboxsync.server._workers import Workers
@@ -163,9 +173,7 @@ def _command(given: Any) -> Command:
         cwd = posixpath.normpath(posixpath.join("/workspace", cwd))
         if not f"{cwd}/".startswith("/workspace/"):
             raise RefusedError("cwd must resolve to a location within /workspace", 403)
-    limit = given.get("timeout_ms")
-    timed = isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit > 0
-    return Command(text, cwd, timeout=limit / 1000 if timed else None)
+    return Command(text, cwd, timeout=milliseconds(given.get("timeout_ms")))
 
 
 def _event(name: str, data: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -11,11 +12,28 @@ from typing import Literal
 
 import attrs
 
-from sandboxsync.errors import FileError, OutputLimitError, SandboxFileNotFoundError, SandboxNotADirectoryError
+from sandboxsync.errors import (
+    FileError,
+    OutputLimitError,
+    SandboxError,
+    SandboxFileNotFoundError,
+    SandboxNotADirectoryError,
+)
 from sandboxsync.server._workers import Workers
 from sandboxsync.transports.base import CommandRequest, CommandStream, Exited, Output, SessionRef, Transport
 
-__all__ = ["MISSING", "TIMED_OUT", "Command", "OnText", "SpawnError", "Texts", "run", "sessionless", "was_stopped"]
+__all__ = [
+    "MISSING",
+    "TIMED_OUT",
+    "Command",
+    "OnText",
+    "SpawnError",
+    "Texts",
+    "milliseconds",
+    "run",
+    "sessionless",
+    "was_stopped",
+]
 
 TIMED_OUT = 124
 """The exit code of a command that was stopped at its time limit."""
@@ -104,9 +122,10 @@ def run(workers: Workers, stream: CommandStream, on_text: OnText, most: int | No
                 raise OutputLimitError(f"the command wrote more than {most} bytes")
             if text := texts(item):
                 on_text(item.stream, text)
-    except BaseException:
-        _tell_rest(texts, on_text)
+    except BaseException as exc:
         stream.close()
+        if isinstance(exc, SandboxError):
+            _tell_rest(texts, on_text)
         raise
     finally:
         workers.ended(stream)
@@ -124,6 +143,17 @@ def _tell_rest(texts: Texts, on_text: OnText) -> None:
 def was_stopped(exited: Exited, command: Command, began: float) -> bool:
     """Whether a command without a session was stopped at its limit. `began`: when it was started (`time.monotonic`)."""
     return command.timeout is not None and exited.exit_code == TIMED_OUT and time.monotonic() - began >= command.timeout
+
+
+def milliseconds(value: object) -> float | None:
+    """A time limit in milliseconds, a number or one in text, as seconds; `None` without one, or for 0 or less."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value) / 1000
+    except (ValueError, OverflowError):
+        return None
+    return number if 0 < number < 1e9 and not math.isnan(number) else None
 
 
 MISSING = (SandboxFileNotFoundError, SandboxNotADirectoryError)

@@ -20,7 +20,16 @@ from sandboxsync.errors import (
     SessionTerminatedError,
 )
 from sandboxsync.server._answers import Answer, Streamed, Writer, dump, load, now
-from sandboxsync.server._commands import MISSING, TIMED_OUT, Command, SpawnError, run, sessionless, was_stopped
+from sandboxsync.server._commands import (
+    MISSING,
+    TIMED_OUT,
+    Command,
+    SpawnError,
+    milliseconds,
+    run,
+    sessionless,
+    was_stopped,
+)
 from sandboxsync.server._container_errors import ContainerError, command_failed, invalid, start_failed
 from sandboxsync.server._container_processes import start_process
 from sandboxsync.server._container_request import (
@@ -30,7 +39,6 @@ from sandboxsync.server._container_request import (
     body_of,
     command_of,
     json_of,
-    milliseconds,
     session_of,
 )
 from sandboxsync.transports.base import CommandRequest, CommandStream, SessionSpec

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
 from starlette.requests import Request
 
 from sandboxsync.server._answers import as_text, load_in
-from sandboxsync.server._commands import Command
+from sandboxsync.server._commands import Command, milliseconds
 from sandboxsync.server._container_errors import ContainerError, command_failed, invalid
 from sandboxsync.server._guard import read_body
 from sandboxsync.server._workers import Workers
@@ -22,7 +21,6 @@ __all__ = [
     "body_of",
     "command_of",
     "json_of",
-    "milliseconds",
     "path_in",
     "session_in",
     "session_of",
@@ -110,17 +108,6 @@ def _variable(command: str, session_id: str, name: str, value: object) -> str:
     if not isinstance(value, str) or "\0" in value:
         raise command_failed(command, session_id, f"Invalid value of environment variable: {name}")
     return value
-
-
-def milliseconds(value: object) -> float | None:
-    """A time limit in milliseconds, a number or one in text, as seconds; `None` without one, or for 0 or less."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        number = float(value) / 1000
-    except (ValueError, OverflowError):
-        return None
-    return number if 0 < number < 1e9 and not math.isnan(number) else None
 
 
 def path_in(body: dict[str, Any], name: str = "path") -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import resource
 import secrets
 import socket
 import threading
@@ -71,6 +70,8 @@ def running_server(
 
 
 def _most_processes() -> int:
+    import resource  # which only the systems have that isolation works on
+
     most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     return _PROCESSES if most == resource.RLIM_INFINITY else min(_PROCESSES, most)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import posixpath
-import re
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -34,13 +33,12 @@ from sandboxsync.server._commands import (
     was_stopped,
 )
 from sandboxsync.server._guard import read_body
-from sandboxsync.server._refusal import RefusedError
+from sandboxsync.server._refusal import RefusedError, session_of
 from sandboxsync.server._workers import Workers
 from sandboxsync.transports.base import CommandRequest, SessionRef, SessionSpec, Transport
 
 __all__ = ["BridgeCommands"]
 
-_SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _MOST_JSON = 32 << 20
 _MOST_OUTPUT = 32 << 20
 """Bytes that one command can print before its result cannot be told any more."""
@@ -57,9 +55,7 @@ class BridgeCommands:
 
     async def exec(self, request: Request) -> Streamed:
         sandbox_id = self._sandbox_id(request)
-        session_id = request.headers.get("session-id")
-        if session_id is not None and (_SESSION_ID.fullmatch(session_id) is None or ".." in session_id):
-            raise RefusedError("Invalid session ID format")
+        session_id = session_of(request)
         command = _command(await self._json(request))
         ref = SessionRef(sandbox_id, session_id)
         return Streamed(self._workers, lambda writer: self._exec(writer, ref, command), _EVENTS)

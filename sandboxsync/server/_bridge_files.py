@@ -13,7 +13,7 @@ from sandboxsync.errors import FileError, SandboxError, SandboxIsADirectoryError
 from sandboxsync.server._answers import Answer, ConnectionCloseError, Streamed, Writer
 from sandboxsync.server._guard import BodyTooLargeError, read_body
 from sandboxsync.server._kinds import TextOf, is_text, kind_of
-from sandboxsync.server._refusal import RefusedError
+from sandboxsync.server._refusal import RefusedError, session_of
 from sandboxsync.server._workers import Workers
 from sandboxsync.transports.base import CommandRequest, Exited, Output, SessionRef, Transport
 
@@ -83,6 +83,7 @@ class BridgeFiles:
 
     def _file(self, request: Request) -> tuple[SessionRef, str]:
         ref = SessionRef(self._sandbox_id(request), None)
+        session_of(request)  # paths are absolute, so that it is only checked
         path = posixpath.normpath("/" + request.path_params["path"].lstrip("/"))
         if not path.startswith("/workspace/") and path != "/workspace":
             raise RefusedError("path must resolve to a location within /workspace", 403)

@@ -42,8 +42,13 @@ if [ -n "$watch" ]; then
     code=124
   fi
 fi
-wait "$out"
-wait "$err"
+for reader in "$out" "$err"; do
+  wait "$reader"
+  # Before version 5.1 bash waits only for the last of them.
+  while kill -0 "$reader"; do
+    sleep 0.01
+  done
+done
 if [ -n "$watch" ]; then
   kill -KILL -- "-$watch"
 fi

@@ -127,6 +127,12 @@ class Writer:
         """Send the end of the body."""
         self._do(b"", False)
 
+    def close(self) -> None:
+        """Write nothing from now on. On the event loop."""
+        self.over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
     def _do(self, data: bytes, more: bool) -> None:
         asyncio.run_coroutine_threadsafe(self._put(data, more), self._loop).result()
 
@@ -188,6 +194,7 @@ class Streamed:
             raise ConnectionCloseError from exc
         finally:
             listening.cancel()
+            writer.close()
 
 
 async def _listen(receive: Receive, writer: Writer) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import secrets
 import signal
 import string
 import time
-from typing import Any
+from typing import Any, Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxsync.errors import InvalidRequestError, ProcessNotFoundError
 from sandboxsync.server._answers import Answer, Streamed, Writer, dump, now, stamp
-from sandboxsync.server._commands import MISSING, TIMED_OUT
+from sandboxsync.server._commands import MISSING, TIMED_OUT, Texts
 from sandboxsync.server._container_errors import ContainerError, invalid, start_failed
 from sandboxsync.server._container_request import EVENTS, NO_SESSION, Site, command_of, json_of, session_in
 from sandboxsync.transports.base import Exited, LogStream, Output, ProcessInfo, ProcessRequest
@@ -28,6 +27,7 @@ _MOST_AT_ONCE = 32 << 20
 _LOOK = 0.5
 """Seconds between looks whether the reader of a log is still there."""
 _PROBE = 5.0
+_STREAMS: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
 
 
 async def start_process(site: Site, body: dict[str, Any], session_id: str | None) -> Response:
@@ -137,12 +137,11 @@ class ContainerProcesses:
     def _stream(self, writer: Writer, info: ProcessInfo) -> None:
         """Write the events of a log. In a worker thread."""
         stream = self._follow(info.id, live=True)
-        make = codecs.getincrementaldecoder("utf-8")
-        decoders = {"stdout": make("replace"), "stderr": make("replace")}
+        texts = Texts()
 
-        def tell(name: str, data: bytes) -> None:
-            if text := decoders[name].decode(data):
-                _write(writer, "stdout" if name == "stdout" else "stderr", data=text, processId=info.id)
+        def tell(name: str, text: str) -> None:
+            if text:
+                _write(writer, name, data=text, processId=info.id)
 
         self._site.workers.opened(stream)
         try:
@@ -152,16 +151,18 @@ class ContainerProcesses:
                 old[item.stream] += item.data
                 if len(old["stdout"]) + len(old["stderr"]) > _MOST_AT_ONCE:
                     break
-            for name, data in old.items():
-                tell(name, bytes(data))
+            for name in _STREAMS:
+                tell(name, texts(Output(name, bytes(old[name]))))
             while not isinstance(item, Exited) and not writer.gone.is_set():
                 item = stream.read(_LOOK)
                 if isinstance(item, Output):
-                    tell(item.stream, item.data)
+                    tell(item.stream, texts(item))
         except ProcessNotFoundError:
             _write(writer, "error", error=f"Process {info.id} not found", processId=info.id)
         else:
             if isinstance(item, Exited):
+                for name in _STREAMS:
+                    tell(name, texts.rest(name))
                 ended = self._site.transport.get_process(self._site.sandbox_id, info.id)
                 told = f"Process {_status(ended)} with exit code {item.exit_code}"
                 _write(writer, "exit", processId=info.id, exitCode=item.exit_code, data=told)
@@ -183,10 +184,11 @@ class ContainerProcesses:
     def _watch(self, writer: Writer, port: int, body: dict[str, Any]) -> None:
         """Write the events of a port. In a worker thread."""
         site = self._site
-        path = body.get("path") if body.get("mode", "http") == "http" else None
-        path = "/" if path is None and body.get("mode", "http") == "http" else path
+        given = body.get("path")
+        page = given if isinstance(given, str) and given else "/"
+        path = page if body.get("mode", "http") == "http" else None
         low, high = _number(body.get("statusMin"), 200), _number(body.get("statusMax"), 399)
-        pause = max(_number(body.get("interval"), 500), 10) / 1000
+        pause = min(max(_number(body.get("interval"), 500), 10), 60_000) / 1000
         process_id = body.get("processId")
 
         def tell(kind: str, **more: object) -> None:
@@ -194,7 +196,7 @@ class ContainerProcesses:
 
         tell("watching")
         while not writer.gone.is_set() and not site.workers.closed.is_set():
-            status = site.transport.probe_port(site.sandbox_id, port, path if isinstance(path, str) else None, _PROBE)
+            status = site.transport.probe_port(site.sandbox_id, port, path, _PROBE)
             if status is not None and (status == 0 or low <= status <= high):
                 tell("ready", **({} if status == 0 else {"statusCode": status}))
                 break

@@ -23,6 +23,7 @@ collect_ignore = (
     if EVERYTHING
     else [
         "test_examples_web.py",
+        "test_server_recorded.py",
         *("test_http_errors.py", "test_http_retry.py", "test_http_settings.py", "test_http_sse.py"),
     ]
 )

@@ -76,6 +76,15 @@ class Client:
         assert event == "exit", block
         return printed["stdout"], printed["stderr"], json.loads(data)["exit_code"]
 
+    @contextlib.contextmanager
+    def lasting(self) -> Iterator[Iterator[bytes]]:
+        """A command that runs while the block does; what is still to come of the lines that tell of it."""
+        argv = ["sh", "-c", "echo begun; sleep 300"]
+        with self.bridge("POST", "/exec", json={"argv": argv}, stream=True) as answer:
+            lines: Iterator[bytes] = answer.iter_lines(chunk_size=1)
+            assert [next(lines) for _ in range(3)] == [b"event: stdout", b"data: YmVndW4K", b""]
+            yield lines
+
     def container(self, path: str, /, **body: Any) -> requests.Response:
         """The container's answer to a POST."""
         return self.http.post(f"{self.server.container_url}/api/{path}", json=body, timeout=60)
@@ -415,7 +424,7 @@ def test_a_command_too_many_is_refused_and_not_kept_waiting(
 ) -> None:
     """Beyond the bound the answer is 503; other calls pass, and so does a command once another has ended."""
     monkeypatch.setattr("sandboxsync.server._workers.MOST_COMMANDS", 1)
-    with client.bridge("POST", "/exec", json={"argv": ["sleep", "300"]}, stream=True):
+    with client.lasting():
         answer = client.bridge("POST", "/exec", json={"argv": ["true"]})
         assert (answer.status_code, answer.json()["code"]) == (503, "capacity_exceeded")
         assert client.bridge("GET", "/running").json() == {"running": True}
@@ -541,9 +550,9 @@ def test_the_workspace_goes_out_and_in_as_a_tar(client: Client) -> None:
 def test_a_destroyed_sandbox_starts_afresh(client: Client) -> None:
     """Its files are gone, and a command that runs meanwhile ends with an error event."""
     client.bridge("PUT", "/file/workspace/f", data=b"x")
-    with client.bridge("POST", "/exec", json={"argv": ["sleep", "300"]}, stream=True) as answer:
+    with client.lasting() as lines:
         assert client.bridge("DELETE", "").status_code == 204
-        assert answer.text.startswith("event: error\n")
+        assert next(lines) == b"event: error"
     assert client.bridge("GET", "/file/workspace/f").content == b""
 
 

@@ -593,6 +593,31 @@ class TestLife:
             time.sleep(0.05)
         assert len(session.exec("ls /run/sandboxsync").stdout.split()) <= 4
 
+    def test_without_descriptors_it_does_not_start_and_leaks_none(self) -> None:
+        """At whatever number the descriptors run out, the error is the one for that; with enough it starts."""
+        program = """
+            import gc, os, resource
+            from sandboxsync import LocalTransport, Sandbox, SandboxUnavailableError
+            os.set_inheritable(os.dup2(os.open("/dev/null", os.O_RDONLY), 251), True)
+            transport = LocalTransport(isolation="bubblewrap")
+            before = set(os.listdir("/proc/self/fd"))
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            ends = []
+            for spare in range(0, 48, 3):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + spare, hard))
+                sandbox = Sandbox(transport)
+                try:
+                    ends.append(sandbox.exec("echo ok").stdout)
+                except SandboxUnavailableError:
+                    ends.append("")
+                resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1024), hard))
+                sandbox.destroy()
+            gc.collect()
+            assert len(os.listdir("/proc/self/fd")) == len(before), os.listdir("/proc/self/fd")
+            assert ends[0] == "" and ends[-1] == "ok\\n" and ends == sorted(ends), ends
+        """
+        _run(program)
+
 
 class TestOrdinaryUser:
     """The way it is for who is not the administrator, shown in a user namespace, where nobody is."""

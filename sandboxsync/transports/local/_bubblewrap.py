@@ -18,9 +18,9 @@ import subprocess
 from collections.abc import Iterator
 from typing import Literal
 
-from sandboxsync.errors import ConfigurationError
+from sandboxsync.errors import ConfigurationError, SandboxUnavailableError
 from sandboxsync.transports.local._cgroup import MemoryGroup, find_place
-from sandboxsync.transports.local._channel import Supervisor, interpreter, memory_file, program, spawn
+from sandboxsync.transports.local._channel import Supervisor, bare_environment, interpreter, memory_file, program, spawn
 from sandboxsync.transports.local._ground import Ground
 from sandboxsync.transports.local._rooted import RootedPaths
 from sandboxsync.transports.local._settings import LIMIT_KINDS, Settings
@@ -78,6 +78,8 @@ _SHM = 64 << 20
 _LAUNCHER = os.path.join(os.path.dirname(__file__), "_launch.py")
 _FIRST_USER, _USERS = 0x70000000, 1 << 24
 """Numbers of users that no system gives away."""
+_HANDED = 3
+"""Descriptors that the supervisor hands over: of the root, and of the directories for control and for logs."""
 _usable: set[Settings] = set()
 
 
@@ -92,7 +94,7 @@ def check_usable(settings: Settings) -> None:
     argv = [*container.argv(), settings.bash, "--norc", "--noprofile", "-c", ":"]
     try:
         result = subprocess.run(
-            container.launched(argv), stdin=subprocess.DEVNULL, capture_output=True, timeout=60, env={"LANG": "C.UTF-8"}
+            container.launched(argv), stdin=subprocess.DEVNULL, capture_output=True, timeout=60, env=bare_environment()
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise ConfigurationError(f"bubblewrap does not run: {exc}") from exc
@@ -142,8 +144,11 @@ class BubblewrapGround(Ground):
             container.remove_group()
             raise
         self._container = container
+        self._held = _Descriptors(self.supervisor.given)
+        if len(self.supervisor.given) != _HANDED:
+            self.supervisor.close()
+            raise SandboxUnavailableError("cannot start a local sandbox: too many open files")
         root, run, logs = self.supervisor.given
-        self._held = _Descriptors([root, run, logs])
         self.paths = _HeldPaths(root, container.user, self._held)
         # Through the descriptors, because these directories have no path outside of the sandbox.
         self.here = f"/proc/self/fd/{run}/"
@@ -248,9 +253,10 @@ class _Container:
         self, group: MemoryGroup, argv: list[str], given: tuple[int, int, int], others: dict[int, int]
     ) -> int:
         """Start bubblewrap, and let its child begin when that is in the group."""
-        said, says = os.pipe()
-        asked, asks = os.pipe()
+        said = says = asked = asks = -1
         try:
+            said, says = os.pipe()
+            asked, asks = os.pipe()
             at = argv.index("--file")  # before the program, whose arguments come last
             argv = [*argv[:at], "--info-fd", "8", "--block-fd", "9", *argv[at:]]
             pid = spawn(self.launched(argv), *given, {**others, 8: says, 9: asked})

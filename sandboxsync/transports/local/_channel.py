@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import json
 import marshal
 import os
+import resource
 import select
 import signal
 import socket
@@ -20,7 +22,16 @@ from typing import Any
 from sandboxsync.errors import ConfigurationError, SandboxUnavailableError
 from sandboxsync.transports.local._tags import all_of
 
-__all__ = ["Pending", "Supervisor", "SupervisorGoneError", "interpreter", "memory_file", "program", "spawn"]
+__all__ = [
+    "Pending",
+    "Supervisor",
+    "SupervisorGoneError",
+    "bare_environment",
+    "interpreter",
+    "memory_file",
+    "program",
+    "spawn",
+]
 
 _LARGE = 48 * 1024
 """Bytes from which a request travels in a memory file: a datagram must fit the socket's buffer."""
@@ -81,21 +92,19 @@ class Supervisor:
         """
         # Re-entrant: a stream that is dropped may be collected, and end its command, in the middle of anything.
         self._lock = threading.RLock()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket: socket.socket | None = ours
         self._attached: int | None = None
-        parent = os.pidfd_open(os.getpid())
-        said, says = os.pipe()
-        try:
+        with contextlib.ExitStack() as kept, contextlib.ExitStack() as passed:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            kept.callback(ours.close)
+            passed.callback(theirs.close)
+            parent = os.pidfd_open(os.getpid())
+            passed.callback(os.close, parent)
+            said, says = os.pipe()
+            kept.callback(os.close, said)
+            passed.callback(os.close, says)
             self.pid = start(theirs.fileno(), parent, says)
-        except BaseException:
-            ours.close()
-            os.close(said)
-            raise
-        finally:
-            theirs.close()
-            os.close(parent)
-            os.close(says)
+            kept.pop_all()
+        self._socket: socket.socket | None = ours
         self._said: int | None = said
         try:
             result = self.ask({"do": "hello"}).result()
@@ -262,40 +271,54 @@ def spawn(argv: Sequence[str], channel: int, parent: int, says: int, others: Map
     Raises `ConfigurationError`.
     """
     wanted = {2: says, 3: channel, 4: parent, **others}
-    high = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for number, fd in wanted.items()}
+    with contextlib.ExitStack() as stack:
+        high = {}
+        for number, fd in wanted.items():
+            try:
+                high[number] = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16)
+            except OSError as exc:  # EINVAL, where not even 16 may be open
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from exc
+            stack.callback(os.close, high[number])
+        try:
+            return os.posix_spawn(
+                argv[0],
+                list(argv),
+                bare_environment(),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
+                    *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inheritable()),
+                    *((os.POSIX_SPAWN_DUP2, fd, number) for number, fd in high.items()),
+                ],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+            )
+        except OSError as exc:
+            if exc.errno in (errno.EMFILE, errno.ENFILE):
+                raise
+            raise ConfigurationError(f"cannot start {argv[0]}: {exc.strerror}") from exc
+
+
+def bare_environment() -> dict[str, str]:
+    """What our own programs get of the environment."""
     env = {"LANG": "C.UTF-8"}
     if "LD_LIBRARY_PATH" in os.environ:
         # Some builds of Python find their own library only by it.
         env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-    try:
-        return os.posix_spawn(
-            argv[0],
-            list(argv),
-            env,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
-                *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inheritable()),
-                *((os.POSIX_SPAWN_DUP2, fd, number) for number, fd in high.items()),
-            ],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-        )
-    except OSError as exc:
-        raise ConfigurationError(f"cannot start {argv[0]}: {exc.strerror}") from exc
-    finally:
-        for fd in high.values():
-            os.close(fd)
+    return env
 
 
 def _inheritable() -> list[int]:
-    """Descriptors that a program would inherit, but for the standard ones."""
+    """Descriptors that a program would inherit, but for the standard ones, and those above the limit, which it has to
+    close itself.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = []
-    for name in os.listdir("/proc/self/fd"):
+    for fd in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):  # that of the directory itself is closed by now
-            if int(name) > 2 and os.get_inheritable(int(name)):
-                found.append(int(name))
+            if 2 < fd < limit and os.get_inheritable(fd):
+                found.append(fd)
     return found
 
 

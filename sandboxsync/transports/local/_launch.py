@@ -15,6 +15,8 @@ import ctypes
 import os
 import sys
 
+LAST = 9
+"""The highest descriptor that was passed on purpose."""
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_PRIVATE, MS_REC = 1 << 18, 1 << 14
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
@@ -73,6 +75,9 @@ def show_as(mount: int, path: str, user: int) -> None:
 def main() -> None:
     end = sys.argv.index("--")
     user, sources, argv = int(sys.argv[1]), sys.argv[2:end], sys.argv[end + 1 :]
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > LAST:
+            os.closerange(fd, fd + 1)  # which does not mind that of the directory, closed by now
     program = os.open(argv[0], os.O_RDONLY | os.O_CLOEXEC)
     check(libc.unshare(CLONE_NEWNS), "unshare(CLONE_NEWNS)")
     check(libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "mount / private")

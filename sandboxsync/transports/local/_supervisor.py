@@ -680,7 +680,9 @@ def remove_tree(root: str) -> None:
 def prepare() -> None:
     """Keep of what was inherited only what is needed, and become the one whom orphans are given to."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.closerange(5, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 16))
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > PARENT:
+            os.closerange(fd, fd + 1)  # which does not mind that of the directory, closed by now
     for fd in (CHANNEL, PARENT):
         os.set_inheritable(fd, False)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import version
 
 import attrs
@@ -74,3 +75,14 @@ def print_table(rows: Sequence[Row], ours: str = "ours", baseline: str = "baseli
         print("| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |")
     sys.stdout.flush()
     return all(row.holds is not False for row in rows)
+
+
+def options_of(module: str, description: str, benchmarks: Collection[str]) -> tuple[list[str], bool]:
+    """What the command line asks for: names of benchmarks, and whether they are to be quick."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{module}", description=description)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(benchmarks)}; default: all")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, numbers less exact")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(benchmarks):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    return options.names or list(benchmarks), options.quick

@@ -6,7 +6,6 @@ when a bar is missed. A shell in memory holds three descriptors, so the soft lim
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -15,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from statistics import median
 
-from benchmarks._table import Row, bounded, compared, machine, print_table
+from benchmarks._table import Row, bounded, compared, machine, options_of, print_table
 from benchmarks.local import MEGABYTE, in_turns, timed
 from sandboxsync import FakeTransport, LocalTransport, Sandbox
 from sandboxsync.transports.base import Transport
@@ -130,18 +129,12 @@ def raise_limit() -> None:
 
 def main() -> int:
     """Measure, print, and return the exit code."""
-    description = "FakeTransport next to LocalTransport"
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fake", description=description)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, numbers less exact")
-    options = parser.parse_args()
-    if unknown := set(options.names) - set(BENCHMARKS):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    names, quick = options_of("fake", "FakeTransport next to LocalTransport", BENCHMARKS)
     print(machine())
     raise_limit()
     rows: list[Row] = []
-    for name in options.names or BENCHMARKS:
-        rows.extend(BENCHMARKS[name](options.quick))
+    for name in names:
+        rows.extend(BENCHMARKS[name](quick))
     return 0 if print_table(rows, "fake", "local") else 1
 
 

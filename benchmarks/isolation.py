@@ -7,14 +7,13 @@ hard one.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
-from benchmarks._table import Row, bounded, compared, machine, print_table
+from benchmarks._table import Row, bounded, compared, machine, options_of, print_table
 from benchmarks.fake import raise_limit
 from benchmarks.local import in_turns, timed
 from sandboxsync import LocalTransport, Sandbox
@@ -86,18 +85,12 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {"exec": one_command, "
 
 def main() -> int:
     """Measure, print, and return the exit code."""
-    description = "isolated sandboxes next to those that are not"
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.isolation", description=description)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, numbers less exact")
-    options = parser.parse_args()
-    if unknown := set(options.names) - set(BENCHMARKS):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    names, quick = options_of("isolation", "isolated sandboxes next to those that are not", BENCHMARKS)
     print(machine())
     raise_limit()
     rows: list[Row] = []
-    for name in options.names or BENCHMARKS:
-        rows.extend(BENCHMARKS[name](options.quick))
+    for name in names:
+        rows.extend(BENCHMARKS[name](quick))
     return 0 if print_table(rows, "bubblewrap", "none") else 1
 
 

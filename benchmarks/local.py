@@ -6,7 +6,6 @@ Each comparison runs both sides in turns (a b a b ...) in one run, so that noise
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
-from benchmarks._table import Row, bounded, compared, machine, print_table
+from benchmarks._table import Row, bounded, compared, machine, options_of, print_table
 from sandboxsync import LocalTransport, Sandbox, Session, Stdout
 
 GIGABYTE = 1_000_000_000
@@ -209,17 +208,12 @@ BENCHMARKS = {
 
 def main() -> int:
     """Measure, print, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.local", description="LocalTransport next to subprocess")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, numbers less exact")
-    options = parser.parse_args()
-    if unknown := set(options.names) - set(BENCHMARKS):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    names, quick = options_of("local", "LocalTransport next to subprocess", BENCHMARKS)
     print(machine(), end="\n\n", flush=True)
     rows: list[Row] = []
     with LocalTransport() as transport, Sandbox(transport) as sandbox, sandbox.session() as session:
-        for name in options.names or BENCHMARKS:
-            rows.extend(BENCHMARKS[name](session, options.quick))
+        for name in names:
+            rows.extend(BENCHMARKS[name](session, quick))
     return 0 if print_table(rows) else 1
 
 

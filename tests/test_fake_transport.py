@@ -207,3 +207,12 @@ sys.stdout.flush()
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("mark", ["\x1e", "\x1f"])
+def test_marks_that_quoting_would_lose_are_refused(mark: str) -> None:
+    """E11: what the interpreter would drop without a word is an error before it runs; a variable keeps it."""
+    with Sandbox(FakeTransport()) as sandbox:
+        with pytest.raises(UnsupportedOperationError, match="U\\+001E or U\\+001F"):
+            sandbox.exec(["printf", "%s", f"'{mark}"])
+        assert sandbox.exec('printf %s "\'$A"', env={"A": mark}).stdout == f"'{mark}"

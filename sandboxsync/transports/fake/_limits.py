@@ -17,6 +17,10 @@ _UNITS = {"": 1, "b": 512, "k": 1 << 10, "K": 1 << 10, "m": 1 << 20, "M": 1 << 2
 
 def check_text(text: str) -> None:
     """Raise `UnsupportedOperationError` for a command of which bashkit would leave something out."""
+    if "\x1e" in text or "\x1f" in text:
+        raise UnsupportedOperationError(
+            "FakeTransport runs no text with U+001E or U+001F, which quoting would lose there; pass them in a variable"
+        )
     for first, last, step in _RANGE.findall(text):
         count = abs(int(last) - int(first)) // max(1, abs(int(step or 1))) + 1
         if count > _LONGEST_RANGE:

@@ -13,6 +13,8 @@ import pytest
 from sandboxsync import CommandTimeoutError, FakeClock, FakeTransport, InvalidRequestError, Sandbox
 from sandboxsync.errors import ProcessReadyTimeoutError, ProcessTimeoutError
 from sandboxsync.testing._tools import in_threads, start, within
+from sandboxsync.transports.fake._command import FakeCommand
+from sandboxsync.transports.fake._shell import Ended
 
 SOON = 2.0
 """Seconds of real time that something may take which takes none on the clock: the machine may be busy."""
@@ -70,6 +72,24 @@ def test_V1_the_clock_waits_for_who_runs(fake: FakeTransport, sandbox: Sandbox) 
         assert busy.result(10).success
         assert asleep.result(10).success
     assert fake.clock.monotonic() >= 60
+
+
+def test_V1_the_end_of_a_command_is_not_the_next_ones(
+    fake: FakeTransport, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that starts while the thread of the one before still tidies up is in flight: no jump to its timeout."""
+    ended = FakeCommand.ended
+
+    def ended_slowly(command: FakeCommand, how: Ended) -> None:
+        ended(command, how)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(FakeCommand, "ended", ended_slowly)
+    with sandbox.session() as session:
+        for _ in range(3):
+            session.exec("true")
+            session.exec("for ((i = 0; i < 20000; i++)); do :; done", timeout=600)
+    assert fake.clock.monotonic() < 600
 
 
 def test_V1_jobs_do_not_move_the_clock(fake: FakeTransport, sandbox: Sandbox) -> None:

@@ -145,8 +145,12 @@ class FakeCommand(CommandStream):
             self._wait.end()
         if self.on_ended is not None:
             self.on_ended(self, how)
+        end = self._made_of(how)
+        if self._shell is not None:
+            # Not later: the next command may have started then, and the clock would jump to its timeout.
+            self._shell.rest()
         with self._changed:
-            self._end = self._made_of(how)
+            self._end = end
             self._changed.notify_all()
 
     def _made_of(self, how: Cut | Died | Ended | Stopped) -> Exited | SandboxError:

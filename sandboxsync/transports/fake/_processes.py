@@ -102,6 +102,7 @@ class FakeProcess:
             self.exit_code, self.status, self.ended_at = code, status, self._clock.now()
             self._tell()
         if self._shell is not None:
+            self._shell.rest()
             self._shell.end()
         self.on_ended()
 

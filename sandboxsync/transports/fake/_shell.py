@@ -96,7 +96,9 @@ class Job(Protocol):
         """Have `call()` called, by any thread, once there is room."""
 
     def ended(self, how: Cut | Died | Ended | Stopped) -> None:
-        """Called once, after all output, by any thread."""
+        """Called once, after all output, by any thread. It has the shell `rest` before anybody who could give that shell
+        another command sees the end.
+        """
 
 
 class Shell:
@@ -246,6 +248,10 @@ class Shell:
         """Let the clock not jump until the command has ended or slept again: it is about to start or to be stopped."""
         self.activity.run()
 
+    def rest(self) -> None:
+        """Let the clock jump: its command has ended."""
+        self.activity.rest()
+
     # For the two ways to run
 
     @staticmethod
@@ -264,7 +270,6 @@ class Shell:
                 self._over = True
                 self._cancel()
         job.ended(how)
-        self.activity.rest()
         if self._over:
             self.let_go()
 

@@ -1,0 +1,317 @@
+# shellcheck shell=bash
+# Keeps a session: runs its commands one after the other in one bash, and replaces that: keeper.bash BASE WORKSPACE
+# DIRECTORY
+#
+# Files of the directory: `made` what the session was made from, `queue` the FIFO of the names of jobs, `cwd` where the
+# shell is, `place` what the shell is spoken to through (see ../before.bash), with the FIFOs `k`, `r`, `o`, `e` and the
+# state after the last command in the file `s`.
+#
+# The place is reached by relative paths, because the directory gets another name when the session is deleted.
+set -u
+shopt -s extglob nullglob
+here=${BASH_SOURCE[0]%/*}
+base=$1 workspace=$2
+cd -- "$3" || exit 1
+at=$PWD/place/
+unset SANDBOXSYNC_WORKSPACE
+# shellcheck source=tags.bash
+. "$here/tags.bash"
+
+mapfile -d '' -t made <made
+directory=${made[0]:-$workspace}
+[[ $directory == /* ]] || directory=$workspace/$directory
+start=$directory
+shell='' state='' status=0 left=0 number=0
+new_owner
+mkfifo place/k place/r place/o place/e
+ln -t place "$here"/place/*
+exec 5<>place/k 6<>place/r 8<>queue 9<>"$base/never"
+printf '%s\n' "$BASHPID" >keeper
+printf -v quoted '%q' "$at"
+lines="\\builtin . ${quoted}b&&((1));\\builtin eval \"\$__sbx\" <\"\${__sbx[1]}\" >${quoted}o 2>${quoted}e
+\\builtin . ${quoted}a >${quoted}r;\\builtin trap - DEBUG ERR RETURN
+"
+batch=
+for ((i = 0; i < 64; i++)); do
+  batch+=$lines
+done
+
+tag_of() { # JOB
+  tag=$((owner << 28 | $1))
+}
+
+start_shell() {
+  local restore='' pair i
+  local -a parts
+  mapfile -d '' -t made <made
+  [[ -d $start ]] || start=$workspace
+  if [[ -n $state ]]; then
+    mapfile -d '' -t parts <place/s
+    if ((${#parts[@]} >= 4)); then
+      printf -v restore '\\builtin . %q %q %q %q\n\\builtin eval "\\\\builtin set -- ${__sbx[0]}"\n\\builtin . %q\n' \
+        "$here/restore.bash" "${at}s" "$directory" "$workspace" "$here/restore-options.bash"
+    fi
+  fi
+  if [[ -z $restore ]]; then
+    directory=$start
+    status=0
+  fi
+  printf '%s' "$restore$batch" >place/l
+  left=64
+  tag_of 0
+  # Job control, or the shell and all that it starts would ignore SIGINT for good.
+  set -m
+  (
+    set +m
+    as_before
+    ulimit -S -x "$tag"
+    cd -- "$start" 2>/dev/null || cd -- "$workspace" || cd /
+    for ((i = 2; i < ${#made[@]}; i++)); do
+      pair=${made[i]}
+      if [[ $pair == *=* ]]; then
+        export "${pair?}"
+      else
+        unset -v "$pair"
+      fi
+    done
+    unset -v OLDPWD
+    exec bash --norc --noprofile -O expand_aliases <"${at}l" >/dev/null 2>&1 5<&- 6<&- 8<&- 9<&-
+  ) &
+  shell=$!
+  set +m
+  printf '%s\n' "$shell" >shell
+  [[ ! -e died ]] || rm -f died
+}
+
+# A fresh shell next time; with `keep`, one like the one that was.
+shell_ended() { # keep|lose
+  shell=
+  : >shell
+  if [[ $1 == lose ]]; then
+    local low high
+    : >died
+    tag_of 0
+    low=$tag high=$((tag | (1 << 28) - 1))
+    (end_tagged "$low" "$high" TERM) 5<&- 6<&- 8<&- &
+    state= status=0 directory=$start
+    new_owner
+  fi
+  heard='' fields=()
+  rm -f place/k place/r
+  mkfifo place/k place/r
+  exec 5<>place/k 6<>place/r
+}
+
+# The next message on `r`: three texts in `message`. Fails when it is not there within so many seconds.
+message=()
+heard=''
+fields=()
+listen() {
+  local text
+  while IFS= read -r -d '' -t "$1" -u 6 text || { heard+=$text && false; }; do
+    fields+=("$heard$text")
+    heard=
+    if ((${#fields[@]} == 4)); then
+      message=("${fields[@]:1}")
+      fields=()
+      return 0
+    fi
+  done
+  return 1
+}
+
+# Whether the shell waits for a command, though it has one and has not reported its end.
+is_astray() {
+  local file
+  # It has not even heard of the command.
+  ! read -r -t 0 -u 5 || return 1
+  for file in "/proc/$shell/fd/"*; do
+    [[ ! $file -ef place/k ]] || return 0
+  done
+  return 1
+}
+
+lacks_descriptors() {
+  local line
+  local -a all=()
+  { mapfile -t all <"/proc/$shell/limits"; } 2>/dev/null
+  for line in "${all[@]}"; do
+    if [[ $line == 'Max open files'* ]]; then
+      line=${line#'Max open files'}
+      line=${line##+( )}
+      ((${line%% *} < 16))
+      return
+    fi
+  done
+  return 1
+}
+
+# Pumps for the next command, before it comes.
+out_file='' err_file='' out_pump='' err_pump='' files=0
+make_pumps() {
+  if [[ -z $out_pump ]]; then
+    out_file=$base/jobs/k$BASHPID.$((++files)).out
+    start_pump place/o "$out_file"
+    out_pump=$pump
+  fi
+  if [[ -z $err_pump ]]; then
+    err_file=$base/jobs/k$BASHPID.$((++files)).err
+    start_pump place/e "$err_file"
+    err_pump=$pump
+  fi
+}
+
+# Tells how a job ended: WHAT CODE OUT ERR WHY
+tell_end() {
+  local now
+  now
+  : >"$job.in"
+  [[ ! -e $job.stdin ]] || : >"$job.stdin"
+  printf '%s\0' "$directory" >cwd
+  printf '%s %s\n' "$*" "$((now - began))" >"$job.status"
+}
+
+run_job() {
+  local -a texts
+  local input=/dev/null enter='' kind='' why=- code=0 looks=0 astray=0 deadline='' out err now
+  now
+  began=$now
+  if [[ -e $job.deadline ]]; then
+    read -r deadline <"$job.deadline"
+    if ((now >= deadline)); then
+      tell_end cancelled 0 0 0 timeout
+      return
+    fi
+  fi
+  if [[ -n $shell ]] && ! kill -0 "$shell" 2>/dev/null; then
+    wait "$shell"
+    code=$?
+    shell_ended lose
+    tell_end died "$code" 0 0 -
+    return
+  fi
+  mapfile -d '' -t texts <"$job.in"
+  [[ ! -e $job.stdin ]] || input=$job.stdin
+  [[ -z ${texts[2]} && ${texts[3]} == 0 ]] || enter=${at}n
+  [[ -n $shell ]] || start_shell
+  make_pumps
+  number=$(((number + 1) & ((1 << 28) - 1)))
+  tag_of "$number"
+  printf '%s\0' "${texts[0]}" "$input" "$status" "$tag" "$enter" "${texts[2]}" "$((7 + 2 * texts[3]))" \
+    "${texts[@]:4}" >place/c
+  printf '%s %s %s %s %s\n' "$out_file" "$err_file" "$out_pump" "$err_pump" "${PWD}/place/r" >"$job.where"
+  if ((--left < 2)); then
+    printf '%s' "$batch" >>place/l
+    left=$((left + 64))
+  fi
+  printf '%s\n' "$((7 + ${#texts[@]} - 4))" >&5
+  while :; do
+    if listen 0.05; then
+      case ${message[0]} in
+        kill)
+          [[ ${message[1]} == "${job##*/}" ]] || continue
+          kind=killed code=143
+          ;;
+        delete) kind=deleted ;;
+        *)
+          kind=exited code=${message[0]}
+          if [[ -n ${message[1]//[ax]/} ]]; then
+            kind=spoilt why=variable
+          elif lacks_descriptors; then
+            kind=spoilt why=descriptors
+          else
+            status=$code
+            [[ ${message[2]} != /* ]] || directory=${message[2]}
+            state=1
+          fi
+          ;;
+      esac
+      break
+    fi
+    if ! kill -0 "$shell" 2>/dev/null; then
+      # It may have reported, and ended then.
+      ! listen 0.001 || continue
+      wait "$shell"
+      kind=died code=$?
+      break
+    fi
+    if [[ -n $deadline ]] && now && ((now >= deadline)); then
+      kind=timeout
+      break
+    fi
+    # Twice, for it may be about to begin.
+    if ((++looks % 8 > 5)); then
+      is_astray && ((++astray)) || astray=0
+      if ((astray > 1)); then
+        kind=spoilt why=astray
+        break
+      fi
+    fi
+  done
+  case $kind in
+    timeout | killed)
+      kill -KILL "$shell" 2>/dev/null
+      end_tagged "$tag" "$tag" TERM
+      wait "$shell" 2>/dev/null
+      shell_ended keep
+      ;;
+    deleted | spoilt)
+      kill -KILL "$shell" 2>/dev/null
+      wait "$shell" 2>/dev/null
+      shell_ended lose
+      ;;
+    died) shell_ended lose ;;
+  esac
+  end_pump "$out_pump" place/o "$out_file"
+  out=$size out_pump=''
+  renew place/o
+  end_pump "$err_pump" place/e "$err_file"
+  err=$size err_pump=''
+  renew place/e
+  if [[ $kind == exited ]] && ((out < 0 || err < 0)); then
+    kind=spoilt why=unopened:$out:$err
+    kill -KILL "$shell" 2>/dev/null
+    wait "$shell" 2>/dev/null
+    shell_ended lose
+  fi
+  tell_end "$kind" "$code" "$((out < 0 ? 0 : out))" "$((err < 0 ? 0 : err))" "$why"
+  make_pumps
+}
+
+# A pipe that a background job holds is its alone from now on.
+renew() {
+  if [[ -n $held ]]; then
+    rm -f "$1"
+    mkfifo "$1"
+  fi
+}
+
+finish() {
+  local low high now
+  [[ -z $shell ]] || kill -TERM "$shell" 2>/dev/null
+  tag_of 0
+  low=$tag high=$((tag | (1 << 28) - 1))
+  end_tagged "$low" "$high" TERM
+  [[ -z $out_pump$err_pump ]] || kill -KILL $out_pump $err_pump 2>/dev/null
+  [[ -z $out_pump ]] || rm -f -- "$out_file"
+  [[ -z $err_pump ]] || rm -f -- "$err_file"
+  while IFS= read -r -t 0.001 -u 8 id; do
+    job=$base/jobs/$id
+    now
+    began=$now
+    [[ ! -e $job ]] || ! mark "$job.claimed" || tell_end cancelled 0 0 0 deleted
+  done
+  exit 0
+}
+
+while :; do
+  if ! IFS= read -r -t 60 -u 8 id; then
+    [[ ! -e deleted ]] || finish
+    continue
+  fi
+  [[ $id != '!delete' && ! -e deleted ]] || finish
+  job=$base/jobs/$id
+  if [[ -e $job ]] && mark "$job.claimed"; then
+    run_job
+  fi
+done

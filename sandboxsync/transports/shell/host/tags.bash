@@ -1,0 +1,147 @@
+# shellcheck shell=bash
+# Sourced by the others: pauses, finding processes by their tag (see ../before.bash) and ending them, pumps.
+
+# Texts are bytes here; programs of the user get what was set before.
+if [[ -n ${LC_ALL+set} ]]; then
+  lc_all=$LC_ALL
+fi
+LC_ALL=C
+
+# For what is started next: the environment as it was.
+as_before() {
+  unset -v OLDPWD SHLVL SANDBOXSYNC_WORKSPACE LC_ALL
+  [[ -z ${lc_all+set} ]] || export LC_ALL="$lc_all"
+}
+
+# A pause of so many seconds without starting a program: nobody ever writes to that FIFO.
+pause() {
+  read -r -t "$1" -u 9 _ || true
+}
+
+# Makes a file that is not there; fails when it is. This is how one of many gets to do what is done once.
+mark() {
+  local failed=0
+  set -C
+  { : >"$1"; } 2>/dev/null || failed=1
+  set +C
+  return "$failed"
+}
+
+# Microseconds since the epoch.
+now() {
+  now=${EPOCHREALTIME//[.,]/}
+}
+
+# A number that no other owner has, as high as a tag needs it.
+new_owner() {
+  owner=$(((RANDOM << 20 ^ RANDOM << 10 ^ RANDOM) & ((1 << 34) - 1) | 1))
+}
+
+# The processes whose tag is from LOW to HIGH, as keys of `found` with their parents as values.
+declare -A found
+find_tagged() {
+  local path line soft stat=''
+  local -a lines
+  found=()
+  for path in /proc/[0-9]*; do
+    lines=()
+    { mapfile -t lines <"$path/limits"; } 2>/dev/null
+    for line in "${lines[@]}"; do
+      [[ $line == 'Max file locks'* ]] || continue
+      soft=${line#'Max file locks'}
+      soft=${soft##+( )}
+      soft=${soft%% *}
+      [[ $soft == +([0-9]) ]] && ((soft >= $1 && soft <= $2)) || break
+      { IFS= read -r stat <"$path/stat"; } 2>/dev/null || break
+      stat=${stat##*) }
+      [[ $stat == [ZX]* ]] && break
+      stat=${stat#* }
+      found[${path#/proc/}]=${stat%% *}
+      break
+    done
+  done
+}
+
+# Ends what has a tag from LOW to HIGH: SIGNAL, after two seconds SIGKILL; returns when all are gone, or after seven.
+end_tagged() {
+  local low=$1 high=$2 signal=$3 pid kill_at give_up now
+  local -A signalled=() warned=()
+  now
+  kill_at=$((now + 2000000))
+  give_up=$((now + 7000000))
+  [[ $signal != KILL ]] || kill_at=$now
+  while :; do
+    find_tagged "$low" "$high"
+    ((${#found[@]})) || return 0
+    now
+    ((now < give_up)) || return 1
+    # What a process starts that has got the signal already belongs to how it cleans up.
+    warned=()
+    for pid in "${!signalled[@]}"; do
+      warned[$pid]=1
+    done
+    for pid in "${!found[@]}"; do
+      if ((now >= kill_at)); then
+        kill -KILL "$pid" 2>/dev/null
+      elif [[ -z ${signalled[$pid]-} ]]; then
+        signalled[$pid]=1
+        if [[ -z ${warned[${found[$pid]}]-} ]]; then
+          kill "-$signal" "$pid" 2>/dev/null
+          kill -CONT "$pid" 2>/dev/null
+        fi
+      fi
+    done
+    pause 0.01
+  done
+}
+
+# Pumps: what fills the files of a command from its pipes.
+
+# Starts one: PIPE FILE. `pump` is its pid.
+start_pump() {
+  : >"$2"
+  cat <"$1" >"$2" 2>/dev/null 5<&- 6<&- 8<&- 9<&- &
+  pump=$!
+}
+
+# Waits until a pump has all that was written before now, and lets what others write later go nowhere: PID PIPE FILE.
+# `held` says whether somebody still writes. `size` is what the file holds of the command; -1: nobody opened the pipe.
+end_pump() {
+  local before='' stat='' reading writing give_up=0
+  held=
+  while kill -0 "$1" 2>/dev/null; do
+    if [[ ! /proc/$1/fd/0 -ef $2 ]]; then
+      # Nobody has opened the pipe, or this has only just been let in.
+      if ((++give_up > 50)); then
+        kill -KILL "$1" 2>/dev/null
+        size=-1
+        return 0
+      fi
+    else
+      { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null
+      if [[ ${stat##*) } == S* ]]; then
+        # It sleeps with the pipe open: that is empty, and somebody holds it.
+        held=1
+        break
+      fi
+      # A job that writes without end: a pipe holds 64 KiB.
+      size=$(stat -c %s "$3")
+      before=${before:-$size}
+      if ((size > before + 131072)); then
+        held=1
+        break
+      fi
+    fi
+    pause 0.002
+  done
+  if [[ -n $held ]]; then
+    kill -STOP "$1" 2>/dev/null
+    # Does not wait, because this writes itself for a moment.
+    exec {writing}<>"$2" {reading}<"$2"
+    cat <&"$reading" >/dev/null 2>&1 5<&- 6<&- 8<&- 9<&- {writing}<&- &
+    exec {writing}<&- {reading}<&-
+    kill -KILL "$1" 2>/dev/null
+  fi
+  size=0
+  [[ ! -s $3 ]] || size=$(stat -c %s "$3")
+}

@@ -95,6 +95,7 @@ class HostedCommand(CommandStream):
         # Asking takes a connection, which a collector may not wait for: somebody else does.
         if not self._over:
             self._over = True
+            self._queue.clear()
             threading.Thread(target=self._kill_quietly, daemon=True).start()
 
     def _kill_quietly(self) -> None:

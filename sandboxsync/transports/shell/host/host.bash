@@ -432,7 +432,7 @@ stream() {
       # A full piece: there is more of it than this way is good for.
       ((${#chunk} < 65536)) || break
     done
-    kill "$!" 2>/dev/null
+    # Its next write ends it, or the end of what fills the file.
     exec 3<&-
     if [[ -z $chunk ]]; then
       until [[ -e $job.status ]]; do

@@ -75,7 +75,7 @@ start_shell() {
       fi
     done
     unset -v OLDPWD
-    exec bash --norc --noprofile -O expand_aliases <"${at}l" >/dev/null 2>&1 5<&- 6<&- 8<&- 9<&-
+    exec -a bash "$BASH" --norc --noprofile -O expand_aliases <"${at}l" >/dev/null 2>&1 5<&- 6<&- 8<&- 9<&-
   ) &
   shell=$!
   set +m
@@ -192,6 +192,7 @@ run_job() {
   fi
   mapfile -d '' -t texts <"$job.in"
   [[ ! -e $job.stdin ]] || input=$job.stdin
+  [[ -z ${texts[2]} || ${texts[2]} == /* ]] || texts[2]=$directory/${texts[2]}
   [[ -z ${texts[2]} && ${texts[3]} == 0 ]] || enter=${at}n
   [[ -n $shell ]] || start_shell
   make_pumps

@@ -53,21 +53,25 @@ set -m
     export "${texts[4 + 2 * i]}=${texts[5 + 2 * i]}"
   done
   cd -- "$directory" || exit 1
-  [[ $kind == process || -z ${texts[2]} ]] || cd -- "${texts[2]}" || exit 1
+  if [[ $kind == command && -n ${texts[2]} ]]; then
+    [[ ${texts[2]} == /* ]] || texts[2]=$workspace/${texts[2]}
+    cd -- "${texts[2]}" || exit 1
+  fi
   unset -v OLDPWD
-  run=(bash --norc --noprofile -O expand_aliases -c)
+  # By its path: PATH may be the user's.
+  run=("$BASH" --norc --noprofile -O expand_aliases -c)
   if [[ -e $job.state ]]; then
     pairs=()
     for ((i = 0; i < texts[3]; i++)); do
       pairs+=("${texts[4 + 2 * i]}=${texts[5 + 2 * i]}")
     done
-    run=(bash --norc --noprofile -O extglob "$here/launch.bash" "$job.state" "${#pairs[@]}" "${pairs[@]}" "${run[@]}")
+    run=("$BASH" --norc --noprofile -O extglob "$here/launch.bash" "$job.state" "${#pairs[@]}" "${pairs[@]}" "${run[@]}")
   fi
   if ((${#texts[0]} > 100000)); then
-    exec "${run[@]}" \
+    exec -a bash "${run[@]}" \
       '\builtin mapfile -d "" -t __sbx <"$1"; \builtin shift; \builtin eval "${__sbx[0]}"' bash "$job.in"
   fi
-  exec "${run[@]}" "${texts[0]}"
+  exec -a bash "${run[@]}" "${texts[0]}"
 ) &
 program=$!
 set +m

@@ -48,6 +48,7 @@ class HostedCommand(CommandStream):
         self._over = False
         self._reading = threading.Lock()
         self._closing = False
+        self._broken = False
         self.started_at = datetime.now(timezone.utc)
 
     def begin(self) -> None:
@@ -60,7 +61,7 @@ class HostedCommand(CommandStream):
 
     def is_over(self) -> bool:
         """Whether its end was read, or nobody will."""
-        return self._over and not self._queue
+        return self._broken or (self._over and not self._queue)
 
     def read(self) -> Output | Exited:
         if not self._reading.acquire(blocking=self._closing):
@@ -71,6 +72,9 @@ class HostedCommand(CommandStream):
                     raise ValueError("this command has ended and all of it was read")
                 self._step()
             item = self._queue.popleft()
+        except SandboxError:
+            self._broken = True
+            raise
         finally:
             self._reading.release()
         if isinstance(item, SandboxError):

@@ -406,12 +406,12 @@ rest() {
 
 # Prints a file while it grows, until its job has ended, or `most` was printed: FILE OFFSET PUMP FIELD-OF-ITS-SIZE
 stream() {
-  local at=$2 first=$2 size chunk padding
+  local at=$2 first=$2 size chunk padding whole=''
   local -a ended
   while :; do
     if [[ -e $job.status ]]; then
       ending
-      size=${ended[$4]}
+      size=${ended[$4]} whole=1
     else
       size=$(stat -c %s "$1")
     fi
@@ -422,7 +422,7 @@ stream() {
     fi
     rest "$1" "$at" "$size"
     at=$size
-    [[ ! -e $job.status ]] || return
+    [[ -z $whole ]] || return
     # Until the next lull: each piece is handed on when it comes. It ends with what fills the file.
     exec 3< <(exec tail -c "+$((at + 1))" -s 0.03 --pid="$3" -f "$1" 2>/dev/null)
     while chunk=$(dd bs=49152 count=1 status=none <&3 | base64 -w0) && [[ -n $chunk ]]; do

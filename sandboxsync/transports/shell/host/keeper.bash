@@ -96,21 +96,22 @@ shell_ended() { # keep|lose
     state= status=0 directory=$start
     new_owner
   fi
-  heard='' fields=()
+  fields=()
   rm -f place/k place/r
   mkfifo place/k place/r
   exec 5<>place/k 6<>place/r
 }
 
-# The next message on `r`: three texts in `message`. Fails when it is not there within so many seconds.
+# The next message on `r`, if it has come: three texts in `message`.
+#
+# Looked for before it is read, because a read that times out in the moment when something comes loses that.
 message=()
-heard=''
 fields=()
 listen() {
   local text
-  while IFS= read -r -d '' -t "$1" -u 6 text || { heard+=$text && false; }; do
-    fields+=("$heard$text")
-    heard=
+  while read -r -t 0 -u 6; do
+    IFS= read -r -d '' -t 2 -u 6 text || return 1
+    fields+=("$text")
     if ((${#fields[@]} == 4)); then
       message=("${fields[@]:1}")
       fields=()
@@ -207,7 +208,7 @@ run_job() {
   fi
   printf '%s\n' "$((7 + ${#texts[@]} - 4))" >&5
   while :; do
-    if listen 0.05; then
+    if listen; then
       case ${message[0]} in
         kill)
           [[ ${message[1]} == "${job##*/}" ]] || continue
@@ -231,7 +232,7 @@ run_job() {
     fi
     if ! kill -0 "$shell" 2>/dev/null; then
       # It may have reported, and ended then.
-      ! listen 0.001 || continue
+      ! read -r -t 0 -u 6 || continue
       wait "$shell"
       kind=died code=$?
       break
@@ -241,13 +242,14 @@ run_job() {
       break
     fi
     # Twice, for it may be about to begin.
-    if ((++looks % 8 > 5)); then
+    if ((++looks % 25 == 24)); then
       is_astray && ((++astray)) || astray=0
-      if ((astray > 1)); then
+      if ((astray > 1)) && ! read -r -t 0 -u 6; then
         kind=spoilt why=astray
         break
       fi
     fi
+    ((looks > 4)) && pause 0.02 || pause 0.00$((looks + 1))
   done
   case $kind in
     timeout | killed)
@@ -296,7 +298,7 @@ finish() {
   [[ -z $out_pump$err_pump ]] || kill -KILL $out_pump $err_pump 2>/dev/null
   [[ -z $out_pump ]] || rm -f -- "$out_file"
   [[ -z $err_pump ]] || rm -f -- "$err_file"
-  while IFS= read -r -t 0.001 -u 8 id; do
+  while read -r -t 0 -u 8 && IFS= read -r -u 8 id; do
     job=$base/jobs/$id
     now
     began=$now
@@ -306,10 +308,7 @@ finish() {
 }
 
 while :; do
-  if ! IFS= read -r -t 60 -u 8 id; then
-    [[ ! -e deleted ]] || finish
-    continue
-  fi
+  IFS= read -r -u 8 id
   [[ $id != '!delete' && ! -e deleted ]] || finish
   job=$base/jobs/$id
   if [[ -e $job ]] && mark "$job.claimed"; then

@@ -75,10 +75,11 @@ set -m
 ) &
 program=$!
 set +m
-signal=TERM
+signal=TERM looks=0
 [[ $kind == command ]] || printf '%s %s %s %s %s\n' "$out" "$err" "$program" "$program" "$job.r" >"$job.where"
 while kill -0 "$program" 2>/dev/null; do
-  if IFS= read -r -d '' -t 0.05 -u 6 text && [[ $text == kill* ]]; then
+  # Looked for before it is read: see keeper.bash.
+  if read -r -t 0 -u 6 && IFS= read -r -d '' -t 2 -u 6 text && [[ $text == kill* ]]; then
     end=killed
     [[ $text == kill ]] || signal=${text#kill}
   elif [[ -n $deadline ]] && now && ((now >= deadline)); then
@@ -89,6 +90,7 @@ while kill -0 "$program" 2>/dev/null; do
     end_tagged "$tag" "$tag" "$signal"
     break
   fi
+  ((++looks > 8)) && pause 0.02 || pause 0.002
 done
 wait "$program" 2>/dev/null
 code=$?

@@ -166,7 +166,6 @@ class HostedSandbox:
     def start_process(self, ref: SessionRef, request: ProcessRequest) -> ProcessInfo:
         """See `Transport.start_process`."""
         made = ["", "", *_assignments(ref.env)]
-        self._check_free(ref.session_id)
         time = _time_of(request.timeout, "call") or ""
         texts = [request.command, time, request.cwd or "", str(len(request.env))]
         for name, value in request.env.items():

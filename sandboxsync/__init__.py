@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         WriteFileResult,
     )
     from .transports.fake import FakeCall, FakeClock, FakeResult, FakeTransport
+    from .transports.http import HTTPTimeouts, HTTPTransport, RequestFinished, RetryPolicy, RetryScheduled
     from .transports.local import Bind, Limits, LocalTransport
 
     __version__: str
@@ -120,6 +121,8 @@ __all__ = [
     "GitCheckoutResult",
     "GitError",
     "GitRepositoryNotFoundError",
+    "HTTPTimeouts",
+    "HTTPTransport",
     "InterpreterCrashedError",
     "InterpreterNotReadyError",
     "InvalidRequestError",
@@ -143,7 +146,10 @@ __all__ = [
     "ProcessTimeoutError",
     "ProtocolError",
     "ReadFileResult",
+    "RequestFinished",
     "RequestTimeoutError",
+    "RetryPolicy",
+    "RetryScheduled",
     "Sandbox",
     "SandboxDestroyedError",
     "SandboxError",
@@ -191,8 +197,13 @@ _TRANSPORTS = {
     "FakeClock": "transports.fake",
     "FakeResult": "transports.fake",
     "FakeTransport": "transports.fake",
+    "HTTPTimeouts": "transports.http",
+    "HTTPTransport": "transports.http",
     "Limits": "transports.local",
     "LocalTransport": "transports.local",
+    "RequestFinished": "transports.http",
+    "RetryPolicy": "transports.http",
+    "RetryScheduled": "transports.http",
 }
 
 

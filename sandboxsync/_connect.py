@@ -13,7 +13,9 @@ from .errors import ConfigurationError
 if TYPE_CHECKING:
     from .transports.base import Transport
 
-_SCHEMES = "'local:' and 'fake:'"
+_SCHEMES = "'local:', 'fake:', 'http://' and 'https://'"
+_HTTP = ("http", "https")
+_DIALECTS = ("bridge", "container")
 _LOCAL_OPTIONS = "bash, inherit_env, isolation"
 
 
@@ -34,9 +36,12 @@ def connect(
     - ``local:?isolation=bubblewrap`` is this machine, each sandbox in a container; a path works as well.
     - ``local:?inherit_env=A,B&bash=/opt/bash`` passes variables of this process, and names the shell.
     - ``fake:`` is in memory; it needs the extra ``fake``.
+    - ``https://host`` or ``http://host:8787`` is a service; ``bridge+https://host`` and ``container+http://host`` say
+      which of the two APIs it has, which is found out otherwise.
 
     The sandbox owns that transport: ``close()`` and leaving a ``with`` block close it. ``api_key`` is for
-    services over HTTP; ``local:`` has no use for it. The other options are those of ``Sandbox``. Nothing is
+    services over HTTP; the others have no use for it. Left out, it is the environment variable ``SANDBOX_API_KEY``,
+    unless ``SANDBOX_URL`` is set and names another host. The other options are those of ``Sandbox``. Nothing is
     started yet.
 
     Raises ``ConfigurationError`` when there is no URL, or one that this version cannot use, and
@@ -46,7 +51,7 @@ def connect(
         url = os.environ.get("SANDBOX_URL")
     if not url:
         raise ConfigurationError("no sandbox URL: pass one to connect() or set SANDBOX_URL")
-    transport = _transport(url)
+    transport = _transport(url, api_key)
     try:
         sandbox = Sandbox(
             transport,
@@ -63,7 +68,7 @@ def connect(
     return sandbox
 
 
-def _transport(url: object) -> Transport:
+def _transport(url: object, api_key: str | None) -> Transport:
     if not isinstance(url, str):
         raise ConfigurationError(f"a sandbox URL must be str, not {type(url).__name__}")
     scheme, colon, rest = url.partition(":")
@@ -72,9 +77,33 @@ def _transport(url: object) -> Transport:
         raise ConfigurationError(f"a sandbox URL begins with a scheme; this version has {_SCHEMES}")
     if scheme.lower() == "fake":
         return _fake(url, rest)
+    dialect, plus, http = scheme.lower().rpartition("+")
+    if http in _HTTP and (dialect in _DIALECTS or not plus):
+        return _http(f"{http}:{rest}", api_key, dialect or "auto")
     if scheme.lower() != "local":
         raise ConfigurationError(f"no transport for {scheme + ':'!r}; this version has {_SCHEMES}")
     return _local(url, rest)
+
+
+def _http(url: str, api_key: str | None, dialect: str) -> Transport:
+    from .transports.http import HTTPTransport
+
+    if api_key is None and _is_the_usual_host(url):
+        api_key = os.environ.get("SANDBOX_API_KEY") or None
+    return HTTPTransport(url, api_key=api_key, dialect=cast('Literal["auto", "bridge", "container"]', dialect))
+
+
+def _is_the_usual_host(url: str) -> bool:
+    """Whether the key of the environment is meant for a URL: a key for one host is none of another's (H5)."""
+    from urllib.parse import urlsplit
+
+    usual = os.environ.get("SANDBOX_URL")
+    if not usual:
+        return True
+    try:
+        return urlsplit(usual.rpartition("+")[2]).hostname == urlsplit(url).hostname
+    except ValueError:
+        return False
 
 
 def _fake(url: str, rest: str) -> Transport:

@@ -68,9 +68,9 @@ class Capability(enum.Enum):
 
 
 OFFERED_BY: Mapping[Capability, Sequence[str]] = {
-    Capability.OS_PROCESSES: ("LocalTransport",),
-    Capability.BULK: ("LocalTransport",),
-    Capability.NATIVE_PROGRAMS: ("LocalTransport",),
+    Capability.OS_PROCESSES: ("LocalTransport", "HTTPTransport"),
+    Capability.BULK: ("LocalTransport", "HTTPTransport"),
+    Capability.NATIVE_PROGRAMS: ("LocalTransport", "HTTPTransport"),
     Capability.TERMINAL: (),
     Capability.CODE: (),
     Capability.WATCH: (),

@@ -96,8 +96,8 @@ class Job(Protocol):
         """Have `call()` called, by any thread, once there is room."""
 
     def ended(self, how: Cut | Died | Ended | Stopped) -> None:
-        """Called once, after all output, by any thread. It has the shell `rest` before anybody who could give that shell
-        another command sees the end.
+        """Called once, after all output, by any thread. It has the shell `rest` before anybody sees the end, who could
+        give that shell another command.
         """
 
 

@@ -132,6 +132,11 @@ class Connection:
         return self._line.secrets
 
     @property
+    def read_timeout(self) -> float | None:
+        """Seconds of silence that a call allows unless it says otherwise, `None` for any."""
+        return self._read
+
+    @property
     def base_url(self) -> str:
         """The URL of the service, without a slash at its end."""
         return self._url.origin + self._url.path

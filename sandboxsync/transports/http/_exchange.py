@@ -64,6 +64,10 @@ class Exchange:
         """Note which limit it was that just passed."""
         self.expired = self._left()[1]
 
+    def hurry(self, seconds: float) -> None:
+        """From now on, wait at most so long each time."""
+        self._read = seconds if self._read is None else min(self._read, seconds)
+
     def came(self, size: int) -> None:
         """Note bytes that came. The first ones of a head begin its time."""
         if size and self.phase == "head" and self._head_until is None and self._read is not None:

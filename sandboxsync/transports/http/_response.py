@@ -100,6 +100,18 @@ class Response:
                 return
             yield piece
 
+    def finish(self, seconds: float) -> None:
+        """Give the connection back when all that matters was read: with its end when that comes at once, else closed.
+
+        Blocks, but for no more than `seconds` of silence.
+        """
+        self._exchange.hurry(seconds)
+        try:
+            while self._finished and self._next():
+                continue
+        except TransportError:
+            self.close()
+
     def _next(self) -> bytes:
         self._check_process()
         with self._reading:

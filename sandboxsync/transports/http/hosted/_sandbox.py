@@ -113,6 +113,10 @@ class HostedSandbox:
         assert ref.session_id is not None
         self._ask(ref, "set", ref.session_id, *map(packed, _assignments(changes)))
 
+    def end(self) -> None:
+        """End all sessions, commands and processes; files stay. Who uses them next learns that they are gone (S17)."""
+        self._host.ask("end", "")
+
     # Commands
 
     def run(self, ref: SessionRef, request: CommandRequest, values: Sequence[str] = ()) -> HostedCommand:

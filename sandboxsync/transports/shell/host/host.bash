@@ -554,6 +554,24 @@ verb_log() { # ID INCARNATION OUT ERR: what is there now
   rest "$process.err" "$4" "$((err - $4 > most / 2 ? $4 + most / 2 : err))" >&4
 }
 
+# The end of everything here
+
+verb_end() { # INCARNATION: sessions, commands, processes; who knew them is told that all was restarted
+  local session job new
+  hello "$1"
+  new=$(mktemp "$base/.new.XXXXXXXX")
+  head -c 8 /dev/urandom | base64 >"$new"
+  mv -f -- "$new" "$base/incarnation"
+  for session in "$base"/sessions/s_*; do
+    end_session || true
+  done
+  for job in "$jobs"/*.where "$base"/processes/*.where; do
+    job=${job%.where}
+    [[ -e $job.status ]] || end_job "$job" kill
+  done
+  rm -f -- "$base"/processes/* "$jobs"/*
+}
+
 workspace=$SANDBOXSYNC_WORKSPACE
 # What programs here complain of is not for the client, which takes standard error for a command's.
 exec 9<>"$base/never" 4>&2 2>>"$base/said"

@@ -1,0 +1,181 @@
+"""The bridge: any number of sandboxes by id behind a key, below `/v1/sandbox`. Facts: measured on version 0.12.7."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Literal
+from urllib.parse import quote
+
+from sandboxsync.errors import UnsupportedOperationError
+from sandboxsync.transports.http._connection import Connection
+from sandboxsync.transports.http._errors import Asked, ServiceError, error_of, malformed
+from sandboxsync.transports.http._ids import bridge_id
+from sandboxsync.transports.http._retry import Kind
+from sandboxsync.transports.http._sse import Event
+from sandboxsync.transports.http.dialects._dialect import Dialect, RemoteSandbox, checked, silence_of
+from sandboxsync.transports.http.dialects._events import EventAnswer, Item
+from sandboxsync.transports.http.hosted._host import PlainAnswer
+
+__all__ = ["BridgeDialect", "routes_of"]
+
+_WORKSPACE = "/workspace/"
+_PIECE = 11 << 20
+"""Bytes of a file in one request: 12 MiB and more fail, whatever the documented limit of 32."""
+_UNREACHABLE = re.compile(r"[?#%\n\r\x00]|//|/\.{1,2}(?:/|$)|/$")
+"""What a path must not hold: the bridge leaves some escapes as they are, so that these cannot be said."""
+_LEFT_ALONE = "/:@&=+$,;"
+"""What goes as it is, because the bridge does not decode the escapes of it."""
+_SANDBOX = "/v1/sandbox/{id}"
+_EXEC = f"{_SANDBOX}/exec"
+_FILE = f"{_SANDBOX}/file/{{path}}"
+_RUNNING = f"{_SANDBOX}/running"
+
+
+class BridgeDialect(Dialect):
+    """A bridge. `routes` are the paths of its own description, empty when it has none."""
+
+    name: Literal["bridge"] = "bridge"
+
+    def __init__(self, connection: Connection, routes: frozenset[str]) -> None:
+        """Raises `UnsupportedOperationError` when it says that it cannot run anything."""
+        self._connection = connection
+        for route in (_EXEC, _FILE):
+            if routes and route not in routes:
+                raise UnsupportedOperationError(f"this service has no route {route!r}")
+
+    def sandbox(self, sandbox_id: str) -> RemoteSandbox:
+        return _BridgeSandbox(self._connection, bridge_id(sandbox_id))
+
+
+class _BridgeSandbox(RemoteSandbox):
+    """A sandbox of a bridge."""
+
+    piece = _PIECE
+    staging = "/workspace"
+
+    def __init__(self, connection: Connection, remote_id: str) -> None:
+        self.key = remote_id
+        self._connection = connection
+        self._path = f"/v1/sandbox/{remote_id}"
+
+    def ping(self, timeout: float | None) -> None:
+        answer = self._connection.request(
+            "GET",
+            f"{self._path}/running",
+            kind=Kind.READ,
+            route=_RUNNING,
+            asked=Asked("ping", timeout=timeout),
+            total_timeout=timeout,
+        )
+        with answer:
+            value = checked(answer, _RUNNING).json()
+            if not isinstance(value, dict) or value.get("running") is not True:
+                raise answer.nonsense("the answer does not say that the sandbox runs")
+
+    def end(self) -> bool:
+        # Once or twice is the same: what is gone is made and ended.
+        asked = Asked("destroy")
+        with self._connection.request("DELETE", self._path, kind=Kind.READ, route=_SANDBOX, asked=asked) as answer:
+            checked(answer, _SANDBOX).read()
+        return True
+
+    def exec(self, argv: Sequence[str]) -> PlainAnswer:
+        answer = self._connection.request(
+            "POST",
+            f"{self._path}/exec",
+            # Only the host is run so, which does nothing twice.
+            kind=Kind.DELIVERY,
+            route=_EXEC,
+            asked=Asked("exec"),
+            json={"argv": list(argv)},
+            read_timeout=silence_of(self._connection),
+            total_timeout=None,
+        )
+        try:
+            checked(answer, _EXEC)
+        except BaseException:
+            answer.close()
+            raise
+        return EventAnswer(answer, self._item_of)
+
+    def _item_of(self, event: Event) -> Item | None:
+        if event.name == "stdout" or event.name == "stderr":  # so that its type is known
+            try:
+                return event.name, base64.b64decode(event.data, validate=True)
+            except binascii.Error:
+                raise malformed("output is not base64", event.data, Asked("exec"), secrets=self._secrets) from None
+        if event.name not in ("exit", "error"):
+            return None
+        value = self._parsed(event)
+        if event.name == "error":
+            code, text = value.get("code"), value.get("error")
+            said = ServiceError(code if isinstance(code, str) else "exec_error", str(text))
+            raise error_of(said, Asked("exec"), secrets=self._secrets)
+        exit_code = value.get("exit_code")
+        if isinstance(exit_code, bool) or not isinstance(exit_code, int):
+            raise malformed("the end has no exit code", event.data, Asked("exec"), secrets=self._secrets)
+        return exit_code
+
+    def _parsed(self, event: Event) -> Mapping[str, object]:
+        try:
+            value = json.loads(event.data)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise malformed("an event is no JSON object", event.data, Asked("exec"), secrets=self._secrets)
+        return value
+
+    @property
+    def _secrets(self) -> frozenset[str]:
+        return frozenset(self._connection.secrets)
+
+    # Files
+
+    def can_hold(self, path: str) -> bool:
+        """Whether the bridge can say this path: below the workspace, in characters that it decodes."""
+        return path.startswith(_WORKSPACE) and _UNREACHABLE.search(path) is None and _is_text(path)
+
+    def read(self, path: str) -> Iterator[bytes]:
+        answer = self._connection.request(
+            "GET", self._file(path), kind=Kind.READ, route=_FILE, asked=Asked("read_file", path=path)
+        )
+        with closing(answer):
+            yield from checked(answer, _FILE).stream()
+
+    def write(self, path: str, data: bytes) -> None:
+        # The same bytes at the same place, however often.
+        answer = self._connection.request(
+            "PUT",
+            self._file(path),
+            kind=Kind.DELIVERY,
+            route=_FILE,
+            asked=Asked("write_file", path=path),
+            headers={"Content-Type": "application/octet-stream"},
+            body=data,
+        )
+        with answer:
+            value = checked(answer, _FILE).json()
+            if not isinstance(value, dict) or value.get("ok") is not True:
+                raise answer.nonsense("the answer does not say that the file was written")
+
+    def _file(self, path: str) -> str:
+        return f"{self._path}/file/{quote(path.lstrip('/'), safe=_LEFT_ALONE)}"
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def routes_of(document: object) -> frozenset[str]:
+    """The paths of an openapi document, empty for what is none."""
+    paths = document.get("paths") if isinstance(document, dict) else None
+    return frozenset(paths) if isinstance(paths, dict) else frozenset()

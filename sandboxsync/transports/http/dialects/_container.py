@@ -1,0 +1,139 @@
+"""The container server, below `/api`: one sandbox, no key. Facts: measured on version 0.12.7."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from sandboxsync.transports.http._connection import Connection
+from sandboxsync.transports.http._errors import Asked, ServiceError, error_of, malformed
+from sandboxsync.transports.http._retry import Kind
+from sandboxsync.transports.http._sse import Event
+from sandboxsync.transports.http.dialects._dialect import Dialect, RemoteSandbox, checked, silence_of
+from sandboxsync.transports.http.dialects._events import EventAnswer, Item
+from sandboxsync.transports.http.hosted._host import PlainAnswer
+
+__all__ = ["ContainerDialect"]
+
+_NO_SESSION = "__DISABLE_SESSION__"
+"""What the server takes for a command of no session of its own; in those output is lost."""
+_PIECE = 11 << 20
+"""Bytes of a file in one request; in base64 that is well below the 32 MiB that a read gives back."""
+_EXEC = "/api/execute/stream"
+_READ = "/api/read"
+_WRITE = "/api/write"
+_PING = "/api/ping"
+
+
+class ContainerDialect(Dialect):
+    """A container server, reached directly: all ids mean the one sandbox that it is."""
+
+    name: Literal["container"] = "container"
+
+    def __init__(self, connection: Connection) -> None:
+        """`connection` is one without a key: the server takes an `Authorization` for the id of a session."""
+        self._connection = connection
+
+    def sandbox(self, sandbox_id: str) -> RemoteSandbox:
+        return _ContainerSandbox(self._connection)
+
+
+class _ContainerSandbox(RemoteSandbox):
+    """The sandbox of a container server."""
+
+    key = "container"
+    piece = _PIECE
+    staging = None
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def ping(self, timeout: float | None) -> None:
+        asked = Asked("ping", timeout=timeout)
+        with self._connection.request("GET", _PING, kind=Kind.READ, asked=asked, total_timeout=timeout) as answer:
+            value = checked(answer, _PING).json()
+            if not isinstance(value, dict) or value.get("success") is not True:
+                raise answer.nonsense("the answer does not say that the sandbox is well")
+
+    def end(self) -> bool:
+        return False
+
+    def exec(self, argv: Sequence[str]) -> PlainAnswer:
+        answer = self._connection.request(
+            "POST",
+            _EXEC,
+            # Only the host is run so, which does nothing twice.
+            kind=Kind.DELIVERY,
+            asked=Asked("exec"),
+            json={"command": shlex.join(argv), "sessionId": _NO_SESSION},
+            read_timeout=silence_of(self._connection),
+            total_timeout=None,
+        )
+        try:
+            checked(answer, _EXEC)
+        except BaseException:
+            answer.close()
+            raise
+        return EventAnswer(answer, self._item_of)
+
+    def _item_of(self, event: Event) -> Item | None:
+        try:
+            value = json.loads(event.data)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise malformed("an event is no JSON object", event.data, Asked("exec"))
+        kind, data = value.get("type"), value.get("data")
+        if kind in ("stdout", "stderr"):
+            if not isinstance(data, str):
+                raise malformed("output is no text", event.data, Asked("exec"))
+            return kind, data.encode("utf-8", "replace")
+        if kind == "complete":
+            exit_code = value.get("exitCode")
+            if isinstance(exit_code, bool) or not isinstance(exit_code, int):
+                raise malformed("the end has no exit code", event.data, Asked("exec"))
+            return exit_code
+        if kind == "error":
+            raise error_of(ServiceError("COMMAND_EXECUTION_ERROR", str(value.get("error", data))), Asked("exec"))
+        return None
+
+    # Files
+
+    def can_hold(self, path: str) -> bool:
+        """Whether the server can say this path: JSON holds any text, but no bytes that are none."""
+        return path.isprintable() or path.encode("utf-8", "replace").decode() == path
+
+    def read(self, path: str) -> Iterator[bytes]:
+        answer = self._connection.request(
+            "POST",
+            _READ,
+            kind=Kind.READ,
+            asked=Asked("read_file", path=path),
+            json={"path": path, "encoding": "base64", "sessionId": _NO_SESSION},
+        )
+        with answer:
+            value = checked(answer, _READ).json()
+            content = value.get("content") if isinstance(value, dict) else None
+            try:
+                yield base64.b64decode(content, validate=True)  # type: ignore[arg-type]  # checked by itself
+            except (TypeError, binascii.Error):
+                raise answer.nonsense("the content of the file is not base64") from None
+
+    def write(self, path: str, data: bytes) -> None:
+        content = base64.b64encode(data).decode()
+        answer = self._connection.request(
+            "POST",
+            _WRITE,
+            # The same bytes at the same place, however often.
+            kind=Kind.DELIVERY,
+            asked=Asked("write_file", path=path),
+            json={"path": path, "content": content, "encoding": "base64", "sessionId": _NO_SESSION},
+        )
+        with answer:
+            value = checked(answer, _WRITE).json()
+            if not isinstance(value, dict) or value.get("success") is not True:
+                raise answer.nonsense("the answer does not say that the file was written")

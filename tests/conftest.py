@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandboxsync import Sandbox, Session
+from sandboxsync.server import RunningServer, running_server
 from sandboxsync.testing import make_transport, skip_unless_able, time_of
 from sandboxsync.transports.base import Transport
 
@@ -35,16 +36,20 @@ TRANSPORTS: Mapping[str, str] = {
         {
             "bubblewrap": "sandboxsync.LocalTransport(isolation='bubblewrap')",
             "local-workspace": "sandboxsync.LocalTransport(workspace={directory!r})",
+            "bridge": "sandboxsync.HTTPTransport({url!r}, api_key={api_key!r}, dialect='bridge')",
+            "container": "sandboxsync.HTTPTransport({container_url!r}, dialect='container')",
         }
         if EVERYTHING
         else {}
     ),
 }
-"""A name for each kind of transport, and the Python that makes it; `directory` is one that a test may use."""
+"""A name for each kind of transport, and the Python that makes it; `directory` is one that a test may use, the others
+are those of a server that runs beside the tests."""
 
 NEEDED_PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "LocalTransport": ("bash", "git", "python3", "setsid"),
     "bubblewrap": ("bwrap",),
+    "HTTPTransport": ("bash", "bwrap", "git", "python3", "setsid"),
 }
 """What must be installed for the tests of a transport, by a part of the Python that makes it."""
 
@@ -71,8 +76,15 @@ def transports() -> Mapping[str, str]:
     return TRANSPORTS
 
 
+@pytest.fixture(scope="session")
+def server(bubblewrap: None) -> Iterator[RunningServer]:
+    """Serves sandboxes over HTTP, to all tests of this process."""
+    with running_server() as server:
+        yield server
+
+
 @pytest.fixture(params=TRANSPORTS)
-def transport_source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def transport_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The Python that makes the transport, once for each transport."""
     source = TRANSPORTS[request.param]
     for name in NEEDED_PROGRAMS:
@@ -80,7 +92,14 @@ def transport_source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             need_programs(name)
     directory = tmp_path / "workspace"
     directory.mkdir()
-    return source.format(directory=str(directory))
+    if "HTTPTransport" not in source:
+        yield source.format(directory=str(directory))
+        return
+    server = request.getfixturevalue("server")
+    yield source.format(url=server.url, api_key=server.api_key, container_url=server.container_url)
+    if request.param == "container":
+        # It cannot be ended over its API, and the next test is to have a fresh one.
+        server.transport.destroy(server.container_id)
 
 
 @pytest.fixture

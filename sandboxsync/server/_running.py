@@ -38,11 +38,16 @@ _logger = logging.getLogger("sandboxsync.server")
 
 @attrs.frozen
 class RunningServer:
-    """Where a server listens: `url` is the bridge's API, which wants `api_key`; `container_url` the container's."""
+    """Where a server listens: `url` is the bridge's API, which wants `api_key`; `container_url` the container's.
+
+    `transport` has the sandboxes that it serves, `container_id` is the id of the one behind `container_url`.
+    """
 
     url: str
     api_key: str = attrs.field(repr=False)
     container_url: str
+    transport: Transport = attrs.field(repr=False)
+    container_id: str
 
 
 @contextlib.contextmanager
@@ -66,7 +71,8 @@ def running_server(
         bridge = create_bridge_app(transport, key)
         container = create_container_app(transport, _CONTAINER)
         with _Serving([bridge, container], transport) as (port, container_port):
-            yield RunningServer(f"http://{_HOST}:{port}", key, f"http://{_HOST}:{container_port}")
+            container_url = f"http://{_HOST}:{container_port}"
+            yield RunningServer(f"http://{_HOST}:{port}", key, container_url, transport, _CONTAINER)
 
 
 def _most_processes() -> int:

@@ -42,7 +42,7 @@ def bridge_answers(request: Received) -> bytes | None:
         if request.headers.get("authorization") != f"Bearer {KEY}":
             return answer(b'{"error":"Unauthorized","code":"unauthorized"}', "401 Unauthorized")
         paths = ["/v1/sandbox/{id}/exec", "/v1/sandbox/{id}/file/{path}", "/v1/sandbox/{id}/running"]
-        return answer(json.dumps({"paths": dict.fromkeys(paths, {})}).encode())
+        return answer(json.dumps({"paths": {path: {} for path in paths}}).encode())
     return None
 
 

@@ -1,0 +1,1 @@
+"""A WSGI app for a server that forks its workers."""

@@ -28,6 +28,9 @@ _SCRIPTS = (
     "host/keeper.bash",
     "host/single.bash",
     "host/tags.bash",
+    "host/files.bash",
+    "host/files-write.bash",
+    "host/files-tree.bash",
 )
 _LONGEST_ARGUMENT = 20_000
 """Bytes of one argument. All of them become one argument of a shell, quoted, which Linux cuts at 131,071."""

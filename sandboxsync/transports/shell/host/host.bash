@@ -147,9 +147,19 @@ verb_list() { # INCARNATION
 }
 
 verb_where() { # SESSION INCARNATION: the directory of a session, in base64
-  local session=$base/sessions/s_$1 directory=$workspace
-  local -a made
+  local directory
   hello "$2"
+  find_directory "$1"
+  printf '%s' "$directory" | base64 -w0
+  printf '\n'
+}
+
+# What relative paths of a session, if there is one, start from: in `directory`.
+find_directory() { # SESSION
+  local session=$base/sessions/s_$1
+  local -a made
+  directory=$workspace
+  [[ -n $1 ]] || return 0
   if [[ -e $session/cwd ]]; then
     IFS= read -r -d '' directory <"$session/cwd"
   elif [[ -e $session/made ]]; then
@@ -157,8 +167,6 @@ verb_where() { # SESSION INCARNATION: the directory of a session, in base64
     directory=${made[0]:-$workspace}
     [[ $directory == /* ]] || directory=$workspace/$directory
   fi
-  printf '%s' "$directory" | base64 -w0
-  printf '\n'
 }
 
 # Commands
@@ -577,4 +585,6 @@ workspace=$SANDBOXSYNC_WORKSPACE
 exec 9<>"$base/never" 4>&2 2>>"$base/said"
 verb=$1
 shift
+# shellcheck source=files.bash
+[[ $verb != file_* ]] || . "$here/files.bash"
 "verb_$verb" "$@"

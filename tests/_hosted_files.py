@@ -10,6 +10,7 @@ import codecs
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from _hosted_transport import HostedTransport, LocalExec
+
 from sandboxsync import LocalTransport
 from sandboxsync.errors import FileError, ProtocolError
 from sandboxsync.models import FileInfo

@@ -37,6 +37,7 @@ from sandboxsync.transports.http.dialects._container import ContainerDialect
 from sandboxsync.transports.http.dialects._detect import detect
 from sandboxsync.transports.http.dialects._dialect import Dialect, RemoteSandbox
 from sandboxsync.transports.http.hosted._files import HostedFiles
+from sandboxsync.transports.http.hosted._host import Host
 from sandboxsync.transports.http.hosted._sandbox import HostedSandbox
 
 __all__ = ["HTTPTransport"]
@@ -244,7 +245,7 @@ class HTTPTransport(Transport):
             sandbox = process.sandboxes.get(remote.key)
             if sandbox is None:
                 hosted = HostedSandbox(remote, _WORKSPACE)
-                sandbox = _Sandbox(remote, hosted, HostedFiles(hosted, remote))
+                sandbox = _Sandbox(remote, hosted, HostedFiles(Host(remote, _WORKSPACE), remote))
                 process.sandboxes[remote.key] = sandbox
             return sandbox
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Literal
 from urllib.parse import quote
@@ -17,19 +16,14 @@ from sandboxsync.transports.http._errors import Asked, ServiceError, error_of, m
 from sandboxsync.transports.http._ids import bridge_id
 from sandboxsync.transports.http._retry import Kind
 from sandboxsync.transports.http._sse import Event
-from sandboxsync.transports.http.dialects._dialect import Dialect, RemoteSandbox, checked, silence_of
+from sandboxsync.transports.http.dialects._dialect import BINARY, Dialect, RemoteSandbox, checked, silence_of
 from sandboxsync.transports.http.dialects._events import EventAnswer, Item
 from sandboxsync.transports.http.hosted._host import PlainAnswer
 
 __all__ = ["BridgeDialect", "routes_of"]
 
-_WORKSPACE = "/workspace/"
 _PIECE = 11 << 20
 """Bytes of a file in one request: 12 MiB and more fail, whatever the documented limit of 32."""
-_UNREACHABLE = re.compile(r"[?#%\n\r\x00]|//|/\.{1,2}(?:/|$)|/$")
-"""What a path must not hold: the bridge leaves some escapes as they are, so that these cannot be said."""
-_LEFT_ALONE = "/:@&=+$,;"
-"""What goes as it is, because the bridge does not decode the escapes of it."""
 _SANDBOX = "/v1/sandbox/{id}"
 _EXEC = f"{_SANDBOX}/exec"
 _FILE = f"{_SANDBOX}/file/{{path}}"
@@ -56,7 +50,8 @@ class _BridgeSandbox(RemoteSandbox):
     """A sandbox of a bridge."""
 
     piece = _PIECE
-    staging = "/workspace"
+    staging = "/workspace"  # which is all that it reaches
+    suffix = BINARY
 
     def __init__(self, connection: Connection, remote_id: str) -> None:
         self.key = remote_id
@@ -104,9 +99,9 @@ class _BridgeSandbox(RemoteSandbox):
         return EventAnswer(answer, self._item_of)
 
     def _item_of(self, event: Event) -> Item | None:
-        if event.name == "stdout" or event.name == "stderr":  # so that its type is known
+        if event.name in ("stdout", "stderr"):
             try:
-                return event.name, base64.b64decode(event.data, validate=True)
+                return "stdout" if event.name == "stdout" else "stderr", base64.b64decode(event.data, validate=True)
             except binascii.Error:
                 raise malformed("output is not base64", event.data, Asked("exec"), secrets=self._secrets) from None
         if event.name not in ("exit", "error"):
@@ -136,11 +131,7 @@ class _BridgeSandbox(RemoteSandbox):
 
     # Files
 
-    def can_hold(self, path: str) -> bool:
-        """Whether the bridge can say this path: below the workspace, in characters that it decodes."""
-        return path.startswith(_WORKSPACE) and _UNREACHABLE.search(path) is None and _is_text(path)
-
-    def read(self, path: str) -> Iterator[bytes]:
+    def read(self, path: str) -> Generator[bytes, None, None]:
         answer = self._connection.request(
             "GET", self._file(path), kind=Kind.READ, route=_FILE, asked=Asked("read_file", path=path)
         )
@@ -164,15 +155,7 @@ class _BridgeSandbox(RemoteSandbox):
                 raise answer.nonsense("the answer does not say that the file was written")
 
     def _file(self, path: str) -> str:
-        return f"{self._path}/file/{quote(path.lstrip('/'), safe=_LEFT_ALONE)}"
-
-
-def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        return f"{self._path}/file/{quote(path.lstrip('/'))}"
 
 
 def routes_of(document: object) -> frozenset[str]:

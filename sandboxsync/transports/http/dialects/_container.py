@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Literal
 
 from sandboxsync.transports.http._connection import Connection
 from sandboxsync.transports.http._errors import Asked, ServiceError, error_of, malformed
 from sandboxsync.transports.http._retry import Kind
-from sandboxsync.transports.http._sse import Event
-from sandboxsync.transports.http.dialects._dialect import Dialect, RemoteSandbox, checked, silence_of
+from sandboxsync.transports.http._sse import Event, EventParser
+from sandboxsync.transports.http.dialects._dialect import BINARY, Dialect, RemoteSandbox, checked, silence_of
 from sandboxsync.transports.http.dialects._events import EventAnswer, Item
 from sandboxsync.transports.http.hosted._host import PlainAnswer
 
@@ -22,9 +21,9 @@ __all__ = ["ContainerDialect"]
 _NO_SESSION = "__DISABLE_SESSION__"
 """What the server takes for a command of no session of its own; in those output is lost."""
 _PIECE = 11 << 20
-"""Bytes of a file in one request; in base64 that is well below the 32 MiB that a read gives back."""
+"""Bytes of a file in one request, far below the 128 MiB that one may have."""
 _EXEC = "/api/execute/stream"
-_READ = "/api/read"
+_READ = "/api/read/stream"
 _WRITE = "/api/write"
 _PING = "/api/ping"
 
@@ -48,6 +47,7 @@ class _ContainerSandbox(RemoteSandbox):
     key = "container"
     piece = _PIECE
     staging = None
+    suffix = BINARY
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -81,12 +81,7 @@ class _ContainerSandbox(RemoteSandbox):
         return EventAnswer(answer, self._item_of)
 
     def _item_of(self, event: Event) -> Item | None:
-        try:
-            value = json.loads(event.data)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise malformed("an event is no JSON object", event.data, Asked("exec"))
+        value = _parsed(event, Asked("exec"))
         kind, data = value.get("type"), value.get("data")
         if kind in ("stdout", "stderr"):
             if not isinstance(data, str):
@@ -103,25 +98,20 @@ class _ContainerSandbox(RemoteSandbox):
 
     # Files
 
-    def can_hold(self, path: str) -> bool:
-        """Whether the server can say this path: JSON holds any text, but no bytes that are none."""
-        return path.isprintable() or path.encode("utf-8", "replace").decode() == path
-
-    def read(self, path: str) -> Iterator[bytes]:
+    def read(self, path: str) -> Generator[bytes, None, None]:
+        asked = Asked("read_file", path=path)
         answer = self._connection.request(
-            "POST",
-            _READ,
-            kind=Kind.READ,
-            asked=Asked("read_file", path=path),
-            json={"path": path, "encoding": "base64", "sessionId": _NO_SESSION},
+            "POST", _READ, kind=Kind.READ, asked=asked, json={"path": path, "sessionId": _NO_SESSION}
         )
+        parser = EventParser()
         with answer:
-            value = checked(answer, _READ).json()
-            content = value.get("content") if isinstance(value, dict) else None
-            try:
-                yield base64.b64decode(content, validate=True)  # type: ignore[arg-type]  # checked by itself
-            except (TypeError, binascii.Error):
-                raise answer.nonsense("the content of the file is not base64") from None
+            for piece in checked(answer, _READ).stream():
+                for event in parser.feed(piece):
+                    value = _parsed(event, asked)
+                    if value.get("type") == "complete":
+                        return
+                    if value.get("type") == "chunk":
+                        yield _bytes_of(value, event, asked)
 
     def write(self, path: str, data: bytes) -> None:
         content = base64.b64encode(data).decode()
@@ -137,3 +127,23 @@ class _ContainerSandbox(RemoteSandbox):
             value = checked(answer, _WRITE).json()
             if not isinstance(value, dict) or value.get("success") is not True:
                 raise answer.nonsense("the answer does not say that the file was written")
+
+
+def _parsed(event: Event, asked: Asked) -> Mapping[str, object]:
+    try:
+        value = json.loads(event.data)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise malformed("an event is no JSON object", event.data, asked)
+    return value
+
+
+def _bytes_of(value: Mapping[str, object], event: Event, asked: Asked) -> bytes:
+    data = value.get("data")
+    if isinstance(data, str):
+        try:
+            return base64.b64decode(data, validate=True)
+        except ValueError:
+            pass  # told below, as what is no text is
+    raise malformed("a piece of a file is not base64", event.data, asked)

@@ -11,10 +11,14 @@ from sandboxsync.transports.http._response import Response
 from sandboxsync.transports.http.hosted._host import PlainExec
 from sandboxsync.transports.http.hosted._raw import RawFiles
 
-__all__ = ["Dialect", "DialectName", "RemoteSandbox", "checked", "silence_of"]
+__all__ = ["BINARY", "Dialect", "DialectName", "RemoteSandbox", "checked", "silence_of"]
 
 DialectName = Literal["bridge", "container"]
 
+BINARY = ".png"
+"""What the name of a file ends with that a service hands out as bytes: it goes by the name, and what it takes for text
+loses what is no UTF-8. Not `.bin`, for which it looks at the content.
+"""
 _LEAST_SILENCE = 45.0
 
 

@@ -56,6 +56,7 @@ class _LimitedReader(io.RawIOBase):
         self._raw = raw
         self._sock = sock
         self._exchange = exchange
+        self._began = False
 
     def readable(self) -> bool:
         return True
@@ -67,6 +68,10 @@ class _LimitedReader(io.RawIOBase):
         except TimeoutError:
             self._exchange.timed_out()
             raise
+        if size == 0 and self._began and self._exchange.phase == "head":
+            # http.client takes that for the end of the head, and the answer for one without a length.
+            raise ConnectionAbortedError("the head of the answer broke off")
+        self._began = True
         self._exchange.came(size or 0)
         return size
 

@@ -23,7 +23,8 @@ that are marked with ``requires``.
 The suite needs the extra ``testing`` (pytest, hypothesis); nothing else imports it.
 
 ``Recording`` passes every call on to another transport and writes a cassette of it; ``Replay`` answers from the
-cassette, and raises ``CassetteMismatchError`` when it is asked something else. They need no extra.
+cassette, and raises ``CassetteMismatchError`` when it is asked something else. ``FaultProxy`` passes HTTP on to a
+server, and damages it as a test says. They need no extra.
 """
 
 from __future__ import annotations
@@ -37,12 +38,38 @@ if TYPE_CHECKING:
     from ._replay import Replay
     from ._suite import TransportSuite
     from ._tools import in_real_time, make_transport, requires, requires_for, skip_unless_able, time_of
+    from .faults import (
+        Answer,
+        Drop,
+        Fault,
+        FaultProxy,
+        HangUp,
+        ProxiedRequest,
+        Silence,
+        Slow,
+        Split,
+        Stall,
+        Truncate,
+        Twice,
+    )
 
 __all__ = [
+    "Answer",
     "CassetteMismatchError",
+    "Drop",
+    "Fault",
+    "FaultProxy",
+    "HangUp",
+    "ProxiedRequest",
     "Recording",
     "Replay",
+    "Silence",
+    "Slow",
+    "Split",
+    "Stall",
     "TransportSuite",
+    "Truncate",
+    "Twice",
     "in_real_time",
     "make_transport",
     "requires",
@@ -52,7 +79,28 @@ __all__ = [
 ]
 
 # These need no pytest.
-_LIGHT = {"CassetteMismatchError": "_matching", "Recording": "_recording", "Replay": "_replay"}
+_LIGHT = {
+    "CassetteMismatchError": "_matching",
+    "Recording": "_recording",
+    "Replay": "_replay",
+    **dict.fromkeys(
+        (
+            "Answer",
+            "Drop",
+            "Fault",
+            "FaultProxy",
+            "HangUp",
+            "ProxiedRequest",
+            "Silence",
+            "Slow",
+            "Split",
+            "Stall",
+            "Truncate",
+            "Twice",
+        ),
+        "faults",
+    ),
+}
 
 _TESTS = (
     "_commands",

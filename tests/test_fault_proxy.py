@@ -738,7 +738,14 @@ def test_H3_reads_survive_random_drops() -> None:
 
 def test_H3_many_threads_survive_all_kinds_of_faults() -> None:
     """Each read has its own answer in the end, whatever struck the others."""
-    faults = (Drop(range(200)), Drop(range(200), reset=True), HangUp("answering"), Split(7), Twice(), Answer(503))
+    faults: tuple[Fault, ...] = (
+        Drop(range(200)),
+        Drop(range(200), reset=True),
+        HangUp("answering"),
+        Split(7),
+        Twice(),
+        Answer(503),
+    )
     patient = RetryPolicy(attempts=20, total=60, base=0.001, cap=0.002)
     with proxied() as (_, proxy), connection_to(proxy, retry=patient) as connection, ThreadPoolExecutor(8) as pool:
         for seed, fault in enumerate(faults):

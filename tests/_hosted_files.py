@@ -9,8 +9,6 @@ from __future__ import annotations
 import codecs
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
-from _hosted_transport import HostedTransport, LocalExec
-
 from sandboxsync import LocalTransport
 from sandboxsync.errors import FileError, ProtocolError
 from sandboxsync.models import FileInfo
@@ -18,6 +16,7 @@ from sandboxsync.transports.base import ByteStream, SessionRef
 from sandboxsync.transports.http.hosted._files import HostedFiles
 from sandboxsync.transports.http.hosted._host import Host
 from sandboxsync.transports.http.hosted._raw import RawFiles
+from tests._hosted_transport import HostedTransport, LocalExec
 
 
 class LocalRaw(RawFiles):

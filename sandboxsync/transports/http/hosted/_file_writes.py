@@ -29,7 +29,8 @@ def write_file(host: FileHost, ref: SessionRef, path: str, chunks: Iterable[byte
     """See `Transport.write_file`."""
     pieces = _pieces(chunks, min(_PIECE, host.raw.piece))
     first = next(pieces)
-    if len(first) <= _INLINE:
+    # Every quote in a path makes five characters in that argument.
+    if len(first) <= _INLINE - 5 * len(path):
         data = [base64.b64encode(first[at : at + _ARGUMENT]).decode() for at in range(0, len(first), _ARGUMENT)]
         return info_of(host.ask_at(ref, "file_w_small", path, secrets.token_hex(12), *data)[0])
     write = _Write.open(host, ref, path)

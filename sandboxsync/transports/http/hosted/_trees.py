@@ -43,6 +43,8 @@ def _packed_tree(host: FileHost, ref: SessionRef, path: str, exclude: Exclude) -
     name = secrets.token_hex(12)
     argument = _handed(host, ref, f"{listing.home}/{name}.data", iter([names]))
     lines = host.ask_at(ref, "file_t_pack", listing.path, name, host.raw.staging or "", str(SMALL), argument)
+    if argument == "-" and told(lines, "kept") is None:
+        host.ask(ref, "file_drop", name)
     yield from kept(host, ref, lines, name)
 
 

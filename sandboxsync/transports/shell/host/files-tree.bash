@@ -6,27 +6,32 @@ need_tar() {
 }
 
 # Packs what a client has chosen from a list; the archive comes in base64, or stays in a file. The names, each with a NUL
-# behind it, are in base64 here, or `-`: then in the file that was told.
+# behind it, are in base64 here, or `-`: then in ID.data. Deliveries at the same time have files of their own.
 verb_file_t_pack() { # SESSION INCARNATION PATH ID STAGING MOST NAMES
-  local names=$files/$4.data directory said code
+  local id=$4.$$ names directory said code
   hello "$2"
   locate "$1" "$3"
   need_tar
-  directory=${5:-$files}/.sandboxsync-$4.tmp
-  [[ $7 == - ]] || printf '%s' "$7" | base64 -d >"$names"
-  note "$4" "$directory" "$names"
+  printf -v directory '%s/.sandboxsync-%s%08x.tmp' "${5:-$files}" "${4:0:16}" "$$"
+  note "$id" "$directory"
   said=$(umask 077 && mkdir -p -- "$directory" 2>&1) || fail "$directory" "$said"
+  names=$directory/names
+  if [[ $7 == - ]]; then
+    names=$files/$4.data
+  else
+    base64 -d <<<"$7" >"$names"
+  fi
   # Owners are not told, and the special bits are nobody else's.
   code=0
-  said=$(tar --create --file="$directory/$$" --directory="$path" --null --verbatim-files-from \
+  said=$(tar --create --file="$directory/tree" --directory="$path" --null --verbatim-files-from \
     --no-recursion --files-from="$names" --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference \
     --owner=:0 --group=:0 --numeric-owner --mode=a-st --warning=no-file-changed 2>&1) || code=$?
   # Another code is not its own: it was ended.
   ((code <= 2)) || said='tar: : Cannot write: Input/output error'
-  check_packed "$4"
+  check_packed "$id"
   tell_text "$path"
   printf 'at %s\n' "$told"
-  hand_out "$4" "$directory/$$" "$6"
+  hand_out "$id" "$directory/tree" "$6"
 }
 
 # Refuses for what `tar` complained of, in `said`; what vanished meanwhile is not there.

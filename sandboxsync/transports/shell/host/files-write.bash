@@ -11,12 +11,12 @@ verb_file_w_small() { # SESSION INCARNATION PATH ID BASE64...
 }
 
 write_small() { # ID BASE64...
-  local target kind mode temporary said
+  local target kind mode temporary said IFS=
   # shellcheck disable=SC2064  # now
   trap "drop '$1'" EXIT
   open_target "$1"
   shift
-  said=$({ printf '%s' "$@" | base64 -d >"$temporary"; } 2>&1) || fail "$path" "$said"
+  said=$(base64 -d <<<"$*" 2>&1 >"$temporary") || fail "$path" "$said"
   commit
 }
 
@@ -119,7 +119,7 @@ open_target() { # ID PATH...
   mode='' kind=rename temporary=${target%/*}/.sandboxsync-$1.tmp
   if [[ ! -e $target ]]; then
     note "$1" "$temporary" "${@:2}"
-    said=$({ : >"$temporary"; } 2>&1) || fail "$path" "$said"
+    { : >"$temporary"; } 2>/dev/null || fail "$path" "$({ : >"$temporary"; } 2>&1)"
     return
   fi
   [[ ! -d $target ]] || fail "$path" 'Is a directory'

@@ -69,12 +69,15 @@ note() {
   printf '%s\n' "$EPOCHSECONDS" >"$files/$1.alive"
 }
 
-# Removes what was noted.
+# Removes what was noted, also under longer IDs that begin so.
 drop() { # ID
-  local -a left=()
-  [[ ! -e $files/$1.left ]] || mapfile -d '' -t left <"$files/$1.left"
-  ((${#left[@]} == 0)) || rm -rf -- "${left[@]}"
-  rm -f -- "$files/$1".{left,alive,state,data,said}
+  local note
+  local -a all=("$files/$1"*.{left,alive,state,data}) left=()
+  for note in "$files/$1"*.left; do
+    mapfile -d '' -t left <"$note"
+    all+=("${left[@]}")
+  done
+  ((${#all[@]} == 0)) || rm -rf -- "${all[@]}"
 }
 
 sweep() {
@@ -141,9 +144,9 @@ verb_file_stat() { # SESSION INCARNATION PATH FOLLOW
 }
 
 # All below a directory, in base64: type, size, time, mode, name and target of each, each with a NUL behind it. A list
-# that is too long for an answer stays in a file.
+# that is too long for an answer stays in a file. Deliveries at the same time have files of their own.
 verb_file_list() { # SESSION INCARNATION PATH DEPTH TYPE ID
-  local list=$files/$6.$$.data said line
+  local id=$6.$$ said line
   local -a depth=() type=()
   hello "$2"
   locate "$1" "$3"
@@ -151,13 +154,13 @@ verb_file_list() { # SESSION INCARNATION PATH DEPTH TYPE ID
   [[ -d $path ]] || fail "$path" 'Not a directory'
   [[ -z $4 ]] || depth=(-maxdepth "$4")
   [[ -z $5 ]] || type=(-type "$5")
-  note "$6" "$list"
+  note "$id" "$files/$id.data"
   if ! said=$(find -H "$path" -mindepth 1 "${depth[@]}" -name "$ours" -prune -o "${type[@]}" \
-    -printf '%y\0%s\0%T@\0%m\0%P\0%l\0' 2>&1 >"$list"); then
+    -printf '%y\0%s\0%T@\0%m\0%P\0%l\0' 2>&1 >"$files/$id.data"); then
     while IFS= read -r line; do
       # What vanishes meanwhile is not there.
       if [[ $line == 'find: '* && $line != *': No such file or directory' ]]; then
-        drop "$6"
+        drop "$id"
         fail "$path" "$line"
       fi
     done <<<"$said"
@@ -167,7 +170,7 @@ verb_file_list() { # SESSION INCARNATION PATH DEPTH TYPE ID
   printf 'at %s\n' "$told"
   tell_text "$files"
   printf 'home %s\n' "$told"
-  hand_out "$6" "$list" "$most"
+  hand_out "$id" "$files/$id.data" "$most"
 }
 
 # What a file of ours holds, in base64, and then it is removed; when that is too much: `kept PATH`. ID FILE MOST
@@ -282,7 +285,7 @@ make_alias() { # ID STAGING SUFFIX
   local staging=${2:-$files} directory
   directory=$staging/.sandboxsync-$1.tmp
   note "$1" "$directory"
-  if mkdir -p -- "$directory" && ln -sf -- "$path" "$directory/f$3"; then
+  if mkdir -p -- "$directory" && { ln -s -- "$path" "$directory/f$3" || [[ -L $directory/f$3 ]]; }; then
     tell_text "$directory/f$3"
     printf 'alias %s\n' "$told"
   else

@@ -59,6 +59,8 @@ class LocalRaw(RawFiles):
 class HostedFilesTransport(HostedTransport):
     """A transport that is hosted in all."""
 
+    name = "HostedFilesTransport"
+
     def files(self, ref: SessionRef) -> HostedFiles:
         """The files of a sandbox."""
         host = Host(LocalExec(self._inner, ref.sandbox_id))

@@ -30,6 +30,7 @@ __all__ = [
     "data_of",
     "info_of",
     "is_final",
+    "maybe_told",
     "path_argument",
     "refused",
     "text_of",
@@ -164,7 +165,15 @@ def text_of(argument: str) -> str:
     return base64.b64decode(argument[1:]).decode("utf-8", "surrogateescape")
 
 
-def told(lines: list[str], word: str) -> str | None:
+def told(lines: list[str], word: str) -> str:
+    """The text behind a word at the beginning of a line. Raises `ProtocolError` when there is none."""
+    text = maybe_told(lines, word)
+    if text is None:
+        raise ProtocolError(f"the session host does not say {word!r}: {lines[:3]!r}"[:200])
+    return text
+
+
+def maybe_told(lines: list[str], word: str) -> str | None:
     """The text behind a word at the beginning of a line, if there is such a line."""
     for line in lines:
         first, _, rest = line.partition(" ")
@@ -178,9 +187,12 @@ def data_of(lines: list[str]) -> bytes:
     return b"".join(base64.b64decode(line) for line in lines if " " not in line)
 
 
-def info_of(line: str) -> FileInfo:
-    """What a line tells of a file."""
-    _, mode, size, seconds, path = line.split(" ", 4)
+def info_of(lines: list[str]) -> FileInfo:
+    """What an answer tells of a file. Raises `ProtocolError` when it tells nothing."""
+    word, *facts = lines[0].split(" ", 4) if lines else [""]
+    if word != "info" or len(facts) != 4:
+        raise ProtocolError(f"the session host says nothing of a file: {lines[:3]!r}"[:200])
+    mode, size, seconds, path = facts
     bits, path = int(mode, 16), text_of(path)
     name = posixpath.basename(path) or "/"
     return FileInfo(name, path, name, _type_of(bits), int(size), time_of(seconds), stat.S_IMODE(bits))

@@ -11,7 +11,7 @@ import attrs
 
 from sandboxsync.models import FileInfo, FileType
 from sandboxsync.transports.base import SessionRef
-from sandboxsync.transports.http.hosted._file_host import FileHost, data_of, time_of, told
+from sandboxsync.transports.http.hosted._file_host import FileHost, data_of, maybe_told, time_of, told
 from sandboxsync.transports.http.hosted._file_reads import HostedReader
 
 __all__ = ["Entry", "Listing", "kept", "list_files", "look"]
@@ -51,12 +51,12 @@ def look(host: FileHost, ref: SessionRef, path: str, *, depth: str = "", kind: s
         Entry(kind, int(size), seconds, int(mode, 8), name, target)
         for kind, size, seconds, mode, name, target in zip(*[iter(texts[:-1])] * 6, strict=True)
     ]
-    return Listing(told(lines, "at") or "", told(lines, "home") or "", entries)
+    return Listing(told(lines, "at"), told(lines, "home"), entries)
 
 
 def kept(host: FileHost, ref: SessionRef, lines: list[str], name: str) -> Iterator[bytes]:
     """The bytes that an answer holds, or that are in a file it tells of, which is removed at the end."""
-    path = told(lines, "kept")
+    path = maybe_told(lines, "kept")
     if path is None:
         yield data_of(lines)
         return

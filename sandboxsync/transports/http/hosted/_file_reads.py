@@ -16,8 +16,8 @@ from sandboxsync.transports.http.hosted._file_host import (
     FileHost,
     data_of,
     is_final,
+    maybe_told,
     refused,
-    text_of,
     told,
 )
 from sandboxsync.transports.http.hosted._host import HostRefusedError
@@ -37,13 +37,11 @@ class HostedReader(ByteStream):
         self._chunk_size = chunk_size
         self._id = secrets.token_hex(12)
         raw = host.raw
-        facts, *lines = host.ask_at(
-            ref, "file_read", path, "", "0", str(SMALL), self._id, raw.staging or "", raw.suffix
-        )
-        _, size, self._identity, path = facts.split(" ", 3)
-        self.path = text_of(path)
+        lines = host.ask_at(ref, "file_read", path, "", "0", str(SMALL), self._id, raw.staging or "", raw.suffix)
+        self.path = told(lines, "path")
+        size, self._identity = told(lines, "file").split(" ")
         self.size = int(size)
-        self._alias = told(lines, "alias")
+        self._alias = maybe_told(lines, "alias")
         self._source = self._content(data_of(lines))
         self._waiting = bytearray()
 
@@ -56,6 +54,8 @@ class HostedReader(ByteStream):
             data = next(self._source, None)
             if data is None:
                 break
+            if not waiting and len(data) == self._chunk_size:
+                return data
             waiting += data
         if not waiting:
             self.close()
@@ -110,9 +110,8 @@ class HostedReader(ByteStream):
         try:
             answer = self._host.open_at(ref, "file_read", self.path, self._identity, str(at), str(_PIECE), "", "", "")
             try:
-                answer.line()
                 while (line := answer.line()) is not None:
-                    if line:
+                    if line and " " not in line:
                         yield base64.b64decode(line)
             finally:
                 answer.close()

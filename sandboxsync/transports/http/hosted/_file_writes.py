@@ -12,7 +12,7 @@ import attrs
 from sandboxsync.errors import SandboxError
 from sandboxsync.models import FileInfo
 from sandboxsync.transports.base import SessionRef
-from sandboxsync.transports.http.hosted._file_host import FileHost, info_of, text_of
+from sandboxsync.transports.http.hosted._file_host import FileHost, info_of, told
 
 __all__ = ["write_file"]
 
@@ -21,7 +21,7 @@ _INLINE = 84_000
 _ARGUMENT = 15_000
 """Bytes in one argument."""
 _PIECE = 4 << 20
-_PIECES_AT_ONCE = 4
+_PIECES_AT_ONCE = 8
 """How many pieces wait until the host takes them."""
 
 
@@ -32,7 +32,7 @@ def write_file(host: FileHost, ref: SessionRef, path: str, chunks: Iterable[byte
     # Every quote in a path makes five characters in that argument.
     if len(first) <= _INLINE - 5 * len(path):
         data = [base64.b64encode(first[at : at + _ARGUMENT]).decode() for at in range(0, len(first), _ARGUMENT)]
-        return info_of(host.ask_at(ref, "file_w_small", path, secrets.token_hex(12), *data)[0])
+        return info_of(host.ask_at(ref, "file_w_small", path, secrets.token_hex(12), *data))
     write = _Write.open(host, ref, path)
     try:
         write.put(first)
@@ -80,8 +80,8 @@ class _Write:
     def open(cls, host: FileHost, ref: SessionRef, path: str) -> _Write:
         """Find the target. Raises `FileError`."""
         name = secrets.token_hex(12)
-        (line,) = host.ask_at(ref, "file_w_open", path, name, host.raw.staging or "")
-        return cls(host, ref, name, text_of(line.partition(" ")[2]))
+        lines = host.ask_at(ref, "file_w_open", path, name, host.raw.staging or "")
+        return cls(host, ref, name, told(lines, "staged"))
 
     def put(self, piece: bytes) -> None:
         """Send a piece, and have those that wait taken when they are many."""
@@ -92,7 +92,7 @@ class _Write:
 
     def commit(self) -> FileInfo:
         """Put the content in its place."""
-        return info_of(self.host.ask(self.ref, "file_w_commit", self.id, *self._taken())[0])
+        return info_of(self.host.ask(self.ref, "file_w_commit", self.id, *self._taken()))
 
     def _taken(self) -> list[str]:
         """Where the pieces that wait begin, and their sizes."""

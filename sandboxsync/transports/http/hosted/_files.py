@@ -32,7 +32,7 @@ class HostedFiles:
 
     def stat(self, ref: SessionRef, path: str, follow_symlinks: bool) -> FileInfo:
         """See `Transport.stat`."""
-        return info_of(self._host.ask_at(ref, "file_stat", path, "follow" if follow_symlinks else "")[0])
+        return info_of(self._host.ask_at(ref, "file_stat", path, "follow" if follow_symlinks else ""))
 
     def list_files(self, ref: SessionRef, path: str, recursive: bool) -> list[FileInfo]:
         """See `Transport.list_files`."""
@@ -41,7 +41,7 @@ class HostedFiles:
     def make_directory(self, ref: SessionRef, path: str, recursive: bool) -> str:
         """See `Transport.make_directory`."""
         lines = self._host.ask_at(ref, "file_mkdir", path, "parents" if recursive else "", secrets.token_hex(12))
-        return told(lines, "at") or ""
+        return told(lines, "at")
 
     def remove_file(self, ref: SessionRef, path: str) -> None:
         """See `Transport.remove_file`."""

@@ -67,7 +67,7 @@ class TreeContent:
 
     def places(self) -> bytes:
         """What the archive has where, as `files-tree.bash` reads it."""
-        found = [("d", parts, "-") for parts in self._directories]
+        found = [("d", parts, "member" if facts else "-") for parts, facts in self._directories.items()]
         found += [("l", parts, "-") for parts in self._symlinks]
         found += [("h", parts, source) for parts, source in self._hard_links.items()]
         texts = [f"{kind}\0{'/'.join(parts)}\0{text}\0" for kind, parts, text in found]

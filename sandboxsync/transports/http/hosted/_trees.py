@@ -19,7 +19,7 @@ from sandboxsync._tarstream import members
 from sandboxsync._unpack import refuse
 from sandboxsync.errors import FileError, SandboxError
 from sandboxsync.transports.base import SessionRef
-from sandboxsync.transports.http.hosted._file_host import SMALL, FileHost, told
+from sandboxsync.transports.http.hosted._file_host import SMALL, FileHost, maybe_told, told
 from sandboxsync.transports.http.hosted._file_lists import Listing, kept, look
 from sandboxsync.transports.http.hosted._file_writes import write_file
 from sandboxsync.transports.http.hosted._host import packed
@@ -43,7 +43,7 @@ def _packed_tree(host: FileHost, ref: SessionRef, path: str, exclude: Exclude) -
     name = secrets.token_hex(12)
     argument = _handed(host, ref, f"{listing.home}/{name}.data", iter([names]))
     lines = host.ask_at(ref, "file_t_pack", listing.path, name, host.raw.staging or "", str(SMALL), argument)
-    if argument == "-" and told(lines, "kept") is None:
+    if argument == "-" and maybe_told(lines, "kept") is None:
         host.ask(ref, "file_drop", name)
     yield from kept(host, ref, lines, name)
 
@@ -63,7 +63,7 @@ def write_tree(host: FileHost, ref: SessionRef, path: str, chunks: Iterable[byte
     """See `Transport.write_tree`."""
     name = secrets.token_hex(12)
     lines = host.ask_at(ref, "file_t_place", path, name)
-    root, spool = told(lines, "root") or "", told(lines, "spool") or ""
+    root, spool = told(lines, "root"), told(lines, "spool")
     try:
         there = look(host, ref, root, kind="l").entries if "old" in lines else []
         content = TreeContent(root, {tuple(entry.name.split("/")): entry.target for entry in there})

@@ -85,7 +85,7 @@ place() { # ID
 
 # Unpacks from three files in base64, or `-` where they were put into the spool: `files`, an archive of regular files
 # alone; `places`, what the archive has where, three texts each with a NUL behind it: `d NAME -` for the directories,
-# parents first, `l NAME -` for symlinks, `h NAME SOURCE` for hard links; `rest`, an archive of directories and symlinks.
+# parents first, `d NAME member` for those whose facts it has, `l NAME -` for symlinks, `h NAME SOURCE` for hard links; `rest`, an archive of directories and symlinks.
 verb_file_t_unpack() { # INCARNATION ID ROOT FILES PLACES REST
   hello "$1"
   take "$3"
@@ -93,8 +93,8 @@ verb_file_t_unpack() { # INCARNATION ID ROOT FILES PLACES REST
 }
 
 unpack() { # ID ROOT FILES PLACES REST
-  local id=$1 root=$2 spool=$2/.sandboxsync-$1.tmp name said
-  local -a places
+  local id=$1 root=$2 spool=$2/.sandboxsync-$1.tmp name said i
+  local -a places special=()
   # shellcheck disable=SC2064  # now
   trap "drop '$id'" EXIT
   shift 2
@@ -109,13 +109,17 @@ unpack() { # ID ROOT FILES PLACES REST
   merge "$spool/new" "$root"
   link_files
   said=$(extract "$spool/rest" "$root") || fail "$root" "${said%%$'\n'*}"
+  for ((i = 0; i < ${#special[@]}; i += 2)); do
+    chmod "${special[i]}" -- "${special[i + 1]}"
+  done
 }
 
 extract() { # ARCHIVE DIRECTORY
   tar --extract --file="$1" --directory="$2" --no-same-owner --same-permissions 2>&1
 }
 
-# A directory takes the place of a symlink, never of a file; nothing takes the place of a directory.
+# A directory takes the place of a symlink, never of a file; nothing takes the place of a directory. The special bits of
+# directories that are there, which are not the archive's, are kept in `special`.
 clear_places() {
   local i name
   for ((i = 0; i < ${#places[@]}; i += 3)); do
@@ -123,7 +127,13 @@ clear_places() {
     if [[ ${places[i]} == d ]]; then
       if [[ -L $name ]]; then
         rm -f -- "$name"
-      elif [[ -e $name && ! -d $name ]]; then
+      elif [[ -d $name ]]; then
+        [[ ! -u $name ]] || special+=(u+s "$name")
+        [[ ! -g $name ]] || special+=(g+s "$name")
+        [[ ! -k $name ]] || special+=(+t "$name")
+        # It gets its own mode again when all is in it.
+        [[ ${places[i + 2]} != member || -r $name && -w $name && -x $name ]] || chmod u+rwx -- "$name"
+      elif [[ -e $name ]]; then
         fail "$root/${name:2}" 'Not a directory'
       fi
     elif [[ -d $name && ! -L $name ]]; then

@@ -71,20 +71,15 @@ take_pieces() { # OFFSET SIZE...
     ((at += size))
   done
   ((${#pieces[@]})) || return 0
-  size=$(stat -c %s -- "$temporary")
-  if ((size < at)); then
-    mapfile -t sizes < <(stat -c %s -- "${pieces[@]}" 2>/dev/null)
-    [[ ${sizes[*]} == "$*" ]] || die pieces
+  mapfile -t sizes < <(stat -c %s -- "$temporary" "${pieces[@]}" 2>/dev/null)
+  ((${#sizes[@]})) || die lost
+  if ((sizes[0] < at)); then
+    [[ ${sizes[*]:1} == "$*" ]] || die pieces
     # Of one who was killed there may be some.
-    ((size <= at - $(sum "$@"))) || truncate -s "$((at - $(sum "$@")))" -- "$temporary"
+    ((sizes[0] == ${pieces[0]##*/})) || truncate -s "${pieces[0]##*/}" -- "$temporary"
     said=$(cat -- "${pieces[@]}" 2>&1 >>"$temporary") || fail "$path" "$said"
   fi
   rm -f -- "${pieces[@]}"
-}
-
-sum() {
-  local IFS=+
-  printf '%s' "$(($*))"
 }
 
 verb_file_w_commit() { # INCARNATION ID OFFSET SIZE...: takes the last pieces
@@ -129,7 +124,8 @@ open_target() { # ID PATH...
     fail "$path" 'Permission denied'
   else
     note "$1" "$temporary" "${@:2}"
-    if (umask 077 && : >"$temporary") 2>/dev/null; then
+    umask 077
+    if { : >"$temporary"; } 2>/dev/null; then
       mapfile -t facts < <(stat -c '%u:%g %a' -- "$target" "$temporary")
       mode=${facts[0]#* }
       if [[ ${facts[0]% *} == "${facts[1]% *}" ]] || chown "${facts[0]% *}" -- "$temporary" 2>/dev/null; then
@@ -194,7 +190,8 @@ copy_into() {
     truncate -s "$before" -- "$target"
     fail "$path" "$said"
   fi
-  said=$({ cat -- "$temporary" 1<>"$target" && truncate -s "$size" -- "$target"; } 2>&1) || fail "$path" "$said"
+  said=$(dd if="$temporary" of="$target" bs=1M conv=notrunc status=none 2>&1) || fail "$path" "$said"
+  truncate -s "$size" -- "$target"
 }
 
 put_through() {

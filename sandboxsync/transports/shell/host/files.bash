@@ -254,8 +254,8 @@ fail_rename() {
   fail "$old" "$1"
 }
 
-# Reading: `file SIZE IDENTITY PATH`, then bytes in base64, or, of a large file when it is first asked for, `alias PATH`:
-# another name of it, under which a service takes it for bytes. IDENTITY, once known, has to be the same.
+# Reading: `file =SIZE IDENTITY` and `path PATH`, then bytes in base64, or, of a large file when it is first asked for,
+# `alias PATH`: another name of it, under which a service takes it for bytes. IDENTITY, once known, has to be the same.
 verb_file_read() { # SESSION INCARNATION PATH IDENTITY OFFSET COUNT ID STAGING SUFFIX
   local said facts size identity
   hello "$2"
@@ -270,7 +270,7 @@ verb_file_read() { # SESSION INCARNATION PATH IDENTITY OFFSET COUNT ID STAGING S
   [[ -z $4 || $4 == "$identity" ]] || die changed
   show "$path"
   tell_text "$shown"
-  printf 'file %s %s %s\n' "$size" "$identity" "$told"
+  printf 'file =%s %s\npath %s\n' "$size" "$identity" "$told"
   if [[ -z $4 && -f $path ]] && ((size > $6)); then
     make_alias "$7" "$8" "$9"
     return

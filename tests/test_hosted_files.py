@@ -63,13 +63,15 @@ class FaultyExec(PlainExec):
         """After how many bytes the next answers break off."""
         self.twice: Literal["", "late", "at once"] = ""
         self.dead = False
+        self.threads: list[threading.Thread] = []
 
     def exec(self, argv: Sequence[str]) -> PlainAnswer:
         self.calls += 1
         if self.dead:
             raise SandboxUnavailableError("dead", retryable=False)
         if self.twice == "at once":
-            threading.Thread(target=drain, args=(self._plain.exec(argv),)).start()
+            self.threads.append(threading.Thread(target=drain, args=(self._plain.exec(argv),)))
+            self.threads[-1].start()
         answer = self._plain.exec(argv)
         if self.twice == "late":
             drain(answer)
@@ -151,7 +153,10 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """A sandbox of its own."""
     with closing(LocalTransport(isolation="bubblewrap")) as inner:
         skip_unless_able(request, inner)
-        yield Place(inner)
+        place = Place(inner)
+        yield place
+        for thread in place.plain.threads:
+            thread.join()
 
 
 # Answers that break off

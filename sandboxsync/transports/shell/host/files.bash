@@ -221,7 +221,7 @@ verb_file_rename() { # SESSION INCARNATION PATH PATH ID
 }
 
 rename() { # ID
-  local said parent=${path%/} temporary
+  local said temporary parent=${path%/}
   local -a devices
   parent=${parent%/*}
   mapfile -t devices < <(stat -c %d -- "$old" "${parent:-/}" 2>/dev/null)
@@ -236,21 +236,19 @@ rename() { # ID
     drop "$1"
     rm -rf -- "$old"
   elif ! said=$(mv -f -T -- "$old" "$path" 2>&1); then
-    case $said in
-      *' are the same file') ;; # nothing to do, says the system
-      *) fail_rename "$said" ;;
-    esac
+    # Nothing to do, says the system of one file.
+    [[ $said == *' are the same file' ]] || fail_rename "$said"
   fi
 }
 
-# What the system says of a rename is about its destination when the source is there.
+# What the system says of a rename is about its destination, of some errors, when the source is there.
 fail_rename() {
-  if [[ -e $old || -L $old ]]; then
-    case $1 in
-      *'Permission denied' | *'Operation not permitted') ;;
-      *) fail "$path" "$1" ;;
-    esac
-  fi
+  case $1 in
+    'mv: cannot overwrite '* | *': No such file or directory' | *': File exists' | *': Directory not empty' | \
+      *': Not a directory')
+      [[ ! -e $old && ! -L $old ]] || fail "$path" "$1"
+      ;;
+  esac
   fail "$old" "$1"
 }
 

@@ -70,7 +70,7 @@ class HostedReader(ByteStream):
         self._waiting.clear()
         if self._alias is not None:
             self._alias = None
-            # What cannot be removed now is removed ten minutes later.
+            # What cannot be removed now is removed an hour later.
             with suppress(SandboxError):
                 self._host.ask(self._ref, "file_drop", self._id)
 

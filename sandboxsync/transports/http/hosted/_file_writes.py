@@ -41,7 +41,7 @@ def write_file(host: FileHost, ref: SessionRef, path: str, chunks: Iterable[byte
             write.put(piece)
         return write.commit()
     except BaseException:
-        # What cannot be removed now is removed ten minutes later.
+        # What cannot be removed now is removed an hour later.
         with suppress(SandboxError):
             host.ask(ref, "file_w_abort", write.id)
         raise

@@ -73,7 +73,7 @@ def write_tree(host: FileHost, ref: SessionRef, path: str, chunks: Iterable[byte
         rest = _handed(host, ref, f"{spool}/rest", in_pieces(content.rest()))
         host.ask(ref, "file_t_unpack", name, packed(root), files, places, rest)
     except BaseException:
-        # What cannot be removed now is removed ten minutes later.
+        # What cannot be removed now is removed an hour later.
         with suppress(SandboxError):
             host.ask(ref, "file_drop", name)
         raise

@@ -6,7 +6,7 @@
 # `_` between them.
 #
 # What one call makes for a later one, or for its own end, is noted before it is made, in ID.left, with the time of its
-# last use in ID.alive: what a client that went away has left is removed by whoever comes ten minutes later. Names that
+# last use in ID.alive: what a client that went away has left is removed by whoever comes an hour later. Names that
 # users may see are those that no listing and no archive holds: `.sandboxsync-ID.tmp`, with an ID of 24 hex digits.
 export LC_ALL=C
 files=$base/files
@@ -27,11 +27,8 @@ fail() {
 
 # A text for an answer, in `told`.
 tell_text() {
-  if [[ $1 == *[!\ -~]* ]]; then
-    told="~$(printf '%s' "$1" | base64 -w0)"
-  else
-    told="=$1"
-  fi
+  told="=$1"
+  [[ $1 != *[!\ -~]* ]] || told="~$(printf '%s' "$1" | base64 -w0)"
 }
 
 # Once only, however often the call is delivered: ID FUNCTION ARGUMENT... An answer that was given is given again.
@@ -80,20 +77,20 @@ drop() { # ID
   ((${#all[@]} == 0)) || rm -rf -- "${all[@]}"
 }
 
+# Removes what nobody has used for an hour, and answers that are ten minutes old; looks every five.
 sweep() {
-  local path alive
-  local -a claims
-  for path in "$files"/*.alive; do
-    { read -r alive <"$path"; } 2>/dev/null || continue
-    if ((EPOCHSECONDS - alive > 600)); then
-      path=${path##*/}
-      drop "${path%.alive}"
-    fi
+  local note alive swept=0
+  [[ ! -e $files/swept ]] || read -r swept <"$files/swept"
+  ((EPOCHSECONDS - swept > 300)) || return 0
+  printf '%s\n' "$EPOCHSECONDS" >"$files/swept"
+  for note in "$files"/*.alive; do
+    # An empty one is being written.
+    { read -r alive <"$note"; } 2>/dev/null || alive=$EPOCHSECONDS
+    note=${note##*/}
+    ((EPOCHSECONDS - alive <= 3600)) || drop "${note%.alive}"
   done
-  claims=("$files"/*.claim)
-  if ((${#claims[@]} > 200)); then
-    find "$files" -maxdepth 1 \( -name '*.claim' -o -name '*.answer' -o -name '*.data' \) -mmin +10 -delete
-  fi
+  find "$files" -maxdepth 1 \( -name '*.data' -mmin +60 -o -name '*.claim' -mmin +10 -o -name '*.answer' -mmin +10 \) \
+    -delete
 }
 
 # The path that is meant, in `path`: SESSION TEXT

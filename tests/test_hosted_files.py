@@ -145,7 +145,8 @@ class Place:
     def sweep(self) -> None:
         """An hour later."""
         self.shell(
-            'cd /run/sandboxsync-host/files; touch -d @5 *; for f in *.alive; do echo $(($(cat "$f") - 3660)) >"$f"; done; rm -f swept'
+            "cd /run/sandboxsync-host/files; touch -d @5 *; rm swept;"
+            ' for f in *.alive; do echo $(($(cat "$f") - 3660)) >"$f"; done'
         )
         self.files.stat(self.ref, ".", True)
 

@@ -81,7 +81,7 @@ def test_F6_a_tree_goes_out_as_from_a_local_sandbox(both: Both, exclude: list[st
     both.shell(MAKE)
     near = members(both.inner.read_tree(both.near, "t", exclude))
     assert members(both.files.read_tree(both.far, "t", exclude)) == near
-    assert both.shell("ls /run/sandboxsync-host/files | grep -v 'claim$\\|answer$'") == ""
+    assert both.shell("ls /run/sandboxsync-host/files | grep -v 'claim$\\|answer$\\|swept'") == ""
 
 
 def test_F1_lists_are_those_of_a_local_sandbox(both: Both) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import sandboxsync
@@ -33,6 +34,8 @@ from sandboxsync.testing._tools import SLACK
 from sandboxsync.transports.local._cgroup import MemoryGroup, find_place
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
+
+needs_control_groups = pytest.mark.skipif(find_place() is None, reason="this process may not make control groups")
 
 MEBIBYTE = 1 << 20
 
@@ -459,19 +462,15 @@ class TestExhaustion:
             assert "MemoryError" in result.stderr
             assert session.exec(["python3", "-c", "print(len(bytearray(1 << 26)))"]).stdout == f"{1 << 26}\n"
 
-    @pytest.mark.skipif(find_place() is None, reason="this process may not make control groups")
+    @needs_control_groups
     def test_memory_of_the_sandbox_as_a_whole(self, other: Session) -> None:
-        """Where control groups are ours, what programs use together is bounded, and the group goes at the end."""
-        place = find_place()
-        assert place is not None
-        before = os.listdir(place.directory)
+        """Where control groups are ours, what programs use together is bounded."""
         hog = "import time; x = bytearray(b'1') * (40 << 20); time.sleep(3); print(len(x))"
         with Sandbox(LocalTransport(isolation="bubblewrap", limits=Limits(memory=96 * MEBIBYTE))) as sandbox:
             hogs = [sandbox.start_process(["python3", "-c", hog]) for _ in range(4)]
             ends = [process.wait_for_exit(timeout=60) for process in hogs]
             assert 137 in ends
             assert sandbox.exec("echo ok").stdout == "ok\n"
-        assert sorted(os.listdir(place.directory)) == sorted(before)
 
     def test_the_size_of_a_file(self, other: Session) -> None:
         """No file grows beyond the limit."""
@@ -619,6 +618,106 @@ class TestLife:
         _run(program)
 
 
+@needs_control_groups
+class TestTheGroupGoes:
+    """No control group outlives its sandbox, and nothing of what sees to that is left, or in the way, either."""
+
+    PROGRAM = """
+        import os, sys
+        from sandboxsync import Limits, LocalTransport, Sandbox
+        print(os.getpid(), flush=True)
+        transport = LocalTransport(isolation="bubblewrap", limits=Limits(memory=200 << 20))
+        sandboxes = [Sandbox(transport) for _ in range(2)]
+        for sandbox in sandboxes:
+            sandbox.start_process(f"trap '' TERM; sleep {sys.argv[1]}")
+        print("ready", flush=True)
+    """
+
+    @pytest.fixture
+    def bounded(self) -> Iterator[LocalTransport]:
+        """A transport whose sandboxes are in control groups."""
+        with LocalTransport(isolation="bubblewrap", limits=Limits(memory=200 * MEBIBYTE)) as transport:
+            yield transport
+
+    def test_with_the_sandbox(self, bounded: LocalTransport) -> None:
+        """At the end of `destroy` its group is gone and no child is left; another sandbox keeps its own."""
+        children = _children_named("bash")
+        one, two = Sandbox(bounded), Sandbox(bounded)
+        one.exec("true")
+        (first,) = _groups_of(os.getpid())
+        two.exec("true")
+        (second,) = _groups_of(os.getpid()) - {first}
+        assert len(_children_named("bash")) == len(children) + 2
+        one.destroy()
+        assert _groups_of(os.getpid()) == {second}
+        two.destroy()
+        assert _groups_of(os.getpid()) == set()
+        assert _children_named("bash") == children
+
+    @pytest.mark.parametrize("prefix", [[], ["unshare", "-Ur"]], ids=["administrator", "ordinary user"])
+    @pytest.mark.parametrize("moment", ["ready", "while they start"])
+    def test_C5_with_a_killed_program(self, tmp_path: Path, prefix: list[str], moment: str) -> None:
+        """After SIGKILL, at any moment, no group stays and no process; the others' groups do."""
+        (tmp_path / "program.py").write_text(textwrap.dedent(self.PROGRAM))
+        for _ in range(2 if moment == "ready" else 10):
+            mark = _mark()
+            argv = [*prefix, sys.executable, str(tmp_path / "program.py"), mark]
+            with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as victim:
+                assert victim.stdout is not None
+                pid = int(victim.stdout.readline())
+                if moment == "ready":
+                    assert victim.stdout.readline() == "ready\n"
+                    assert len(_groups_of(pid)) == 2
+                else:
+                    time.sleep(random.uniform(0, 0.4))
+                victim.kill()
+            _eventually_none(mark)
+            _eventually_none(f"/sandboxsync-{pid}-")
+            assert _groups_of(pid) == set()
+
+    def test_with_a_container_that_lost_bubblewrap(self, bounded: LocalTransport) -> None:
+        """When bubblewrap is killed alone, the sandbox can be used, and its group goes with it."""
+        sandbox = Sandbox(bounded)
+        sandbox.exec("true")
+        (starter,) = _children_named("bash")
+        (bubblewrap,) = _children_of(starter)
+        os.kill(bubblewrap, 9)
+        assert sandbox.exec("echo on").stdout == "on\n"
+        assert len(_groups_of(os.getpid())) == 1
+        sandbox.destroy()
+        assert _groups_of(os.getpid()) == set()
+
+    def test_what_waits_for_the_end_is_small_and_apart(self, bounded: LocalTransport) -> None:
+        """It has a session of its own, none of the program's descriptors or directories, and hardly any memory."""
+        fd = os.open("/dev/zero", os.O_RDONLY)
+        os.dup2(fd, 217, inheritable=True)
+        Sandbox(bounded).exec("true")
+        os.close(fd)
+        os.close(217)
+        (starter,) = _children_named("bash")
+        assert os.getsid(starter) == starter
+        held = {os.readlink(f"/proc/{starter}/fd/{name}") for name in os.listdir(f"/proc/{starter}/fd")}
+        assert (held, os.readlink(f"/proc/{starter}/cwd")) == ({"/dev/null"}, "/")
+        private = re.search(r"Private_Dirty: *(\d+) kB", Path(f"/proc/{starter}/smaps_rollup").read_text())
+        assert private is not None
+        assert int(private[1]) < 1024
+
+    def test_a_sandbox_that_gets_no_group_is_not_left_behind(
+        self, bounded: LocalTransport, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """When a process cannot be put into a group, that is an error, and what was started for it has ended."""
+        place = find_place()
+        assert place is not None
+        refusing = attrs.evolve(place, limit="memory.no_such_limit")
+        monkeypatch.setattr("sandboxsync.transports.local._bubblewrap.find_place", lambda: refusing)
+        descriptors = len(os.listdir("/proc/self/fd"))
+        with pytest.raises((OSError, SandboxError)):
+            Sandbox(bounded).exec("true")
+        assert _groups_of(os.getpid()) == set()
+        assert _children_named("bash") == []
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
 class TestOrdinaryUser:
     """The way it is for who is not the administrator, shown in a user namespace, where nobody is."""
 
@@ -756,16 +855,17 @@ class TestControlGroups:
         (tmp_path / "two/cgroup").write_text("0::/\n")
         assert find_place(str(tmp_path / "two")) is None
 
-    def test_a_group_is_written_and_removed(self, tmp_path: Path) -> None:
-        """The bound, no swap, the process; and empty groups of programs that are no more go."""
+    def test_a_group_is_removed_with_what_it_is_for(self, tmp_path: Path) -> None:
+        """The program that is started for a group is given its arguments, and the group has gone when it has."""
         place = find_place(self.tree(tmp_path, 2, "/a/b"))
         assert place is not None
-        (stale := Path(place.directory) / "sandboxsync-4194305-00000000").mkdir()
-        (taken := Path(place.directory) / f"sandboxsync-{os.getpid()}-11111111").mkdir()
+        group = MemoryGroup(place, 1000)
         with pytest.raises(FileNotFoundError):
-            MemoryGroup(place, 1000)  # these are no control groups, whose files are there at once
-        assert not stale.exists()
-        assert taken.exists()
+            group.make(os.getpid())  # this is no control group, whose files are there at once
+        (made,) = Path(place.directory).glob(f"sandboxsync-{os.getpid()}-*")
+        argv = group.removed_after(["sh", "-c", 'ls -d "$@"', "sh", str(made), "/"], shutil.which("bash") or "")
+        assert subprocess.run(argv, capture_output=True, text=True, timeout=60).stdout == f"/\n{made}\n"
+        assert not made.exists()
 
 
 def _run(program: str, *arguments: str, prefix: list[str] | None = None) -> str:
@@ -791,6 +891,13 @@ def _marked(mark: str) -> int:
                 continue
             count += mark.encode() in command and b"program.py" not in command
     return count
+
+
+def _groups_of(pid: int) -> set[str]:
+    """The names of the control groups that a program has made."""
+    place = find_place()
+    assert place is not None
+    return {name for name in os.listdir(place.directory) if name.startswith(f"sandboxsync-{pid}-")}
 
 
 def _mounts() -> int:

@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -138,12 +139,7 @@ class BubblewrapGround(Ground):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         container = _Container(settings)
-        try:
-            self.supervisor = Supervisor(container.start)
-        except BaseException:
-            container.remove_group()
-            raise
-        self._container = container
+        self.supervisor = Supervisor(container.start)
         self._held = _Descriptors(self.supervisor.given)
         if len(self.supervisor.given) != _HANDED:
             self.supervisor.close()
@@ -178,8 +174,7 @@ class BubblewrapGround(Ground):
         return self
 
     def let_go(self) -> None:
-        # All else has gone with the last process.
-        self._container.remove_group()
+        return  # all of it has gone with the last process
 
 
 class _Descriptors:
@@ -206,10 +201,9 @@ class _Container:
         self.settings = settings
         self.user = _own_user() if _is_administrator() else None
         self._sources: list[tuple[str, str]] = []
-        self._group: MemoryGroup | None = None
 
     def start(self, channel: int, parent: int, says: int) -> int:
-        """Start the supervisor in it, with these descriptors; returns the pid of bubblewrap."""
+        """Start the supervisor in it, with these descriptors; returns the pid of what ends with it."""
         python = os.path.realpath(interpreter())
         prefix = os.path.dirname(os.path.dirname(python))
         hidden = not f"{python}/".startswith(tuple(f"{place}/" for place in _SYSTEM))
@@ -244,10 +238,10 @@ class _Container:
                 argv += ["--file", str(number), f"{_RUN}/{name}"]
             argv += ["--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"]
             argv += [python, "-I", "-S", f"{_RUN}/inside", f"{_RUN}/given"]
-            self._group = self._make_group()
-            if self._group is None:
+            group = self._group()
+            if group is None:
                 return spawn(self.launched(argv), channel, parent, says, others)
-            return self._start_in(self._group, argv, (channel, parent, says), others)
+            return self._start_in(group, argv, (channel, parent, says), others)
 
     def _start_in(
         self, group: MemoryGroup, argv: list[str], given: tuple[int, int, int], others: dict[int, int]
@@ -259,7 +253,8 @@ class _Container:
             asked, asks = os.pipe()
             at = argv.index("--file")  # before the program, whose arguments come last
             argv = [*argv[:at], "--info-fd", "8", "--block-fd", "9", *argv[at:]]
-            pid = spawn(self.launched(argv), *given, {**others, 8: says, 9: asked})
+            argv = group.removed_after(self.launched(argv), self.settings.bash)
+            pid = spawn(argv, *given, {**others, 8: says, 9: asked})
             os.close(says)
             says = -1
             told = b""
@@ -268,7 +263,14 @@ class _Container:
                 if not data:
                     return pid  # it has failed, and says so elsewhere
                 told += data
-            group.add(json.loads(told)["child-pid"])
+            child = json.loads(told)["child-pid"]
+            try:
+                group.make(child)
+            except OSError:
+                os.kill(child, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):  # children are not waited for in this program
+                    os.waitpid(pid, 0)
+                raise
             os.write(asks, b".")
             return pid
         finally:
@@ -276,16 +278,11 @@ class _Container:
                 if fd >= 0:
                     os.close(fd)
 
-    def _make_group(self) -> MemoryGroup | None:
+    def _group(self) -> MemoryGroup | None:
         if self.settings.limits.memory is None:
             return None
         place = find_place()
         return None if place is None else MemoryGroup(place, self.settings.limits.memory)
-
-    def remove_group(self) -> None:
-        """Remove what of it stays when its last process has ended."""
-        if self._group is not None:
-            self._group.remove()
 
     def argv(self) -> list[str]:
         """bubblewrap, with what it shows of this machine."""

@@ -8,16 +8,15 @@ Delegate=yes` or a container does), or it is the administrator's. Nothing is cha
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 __all__ = ["MemoryGroup", "find_place"]
 
-_PREFIX = "sandboxsync-"
+_STARTER = os.path.join(os.path.dirname(__file__), "grouped.bash")
 
 
 @attrs.frozen
@@ -87,33 +86,27 @@ def _below(mounted: str, root: str, path: str) -> str | None:
 
 
 class MemoryGroup:
-    """A group of its own, which is removed with `remove`, or by who makes the next when this process was killed."""
+    """A group for one container. Who starts that as `removed_after` says need not remove it."""
 
     def __init__(self, place: Place, limit: int) -> None:
-        """Make it, with a bound of so many bytes of memory and no swap beyond them. Raises `OSError`."""
-        _remove_empty(place.directory)
-        self._directory = os.path.join(place.directory, f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}")
+        """Name it, for a bound of so many bytes of memory and no swap beyond them."""
+        self._place = place
+        self._limit = limit
+        self._directory = os.path.join(place.directory, f"sandboxsync-{os.getpid()}-{secrets.token_hex(4)}")
+
+    def removed_after(self, argv: Sequence[str], bash: str) -> list[str]:
+        """How a program is to be started so that the group is removed once that and all in the group have ended."""
+        # Sourced, for a shell keeps the file open that it runs.
+        return [bash, "--norc", "--noprofile", "-c", '. "$0"', _STARTER, self._directory, *argv]
+
+    def make(self, pid: int) -> None:
+        """Make it, and put a process into it; those that come from it will be, too. Raises `OSError`."""
         os.mkdir(self._directory)
-        try:
-            self._write(place.limit, limit)
-            # Not every kernel counts swap; in the first version the number is of both together.
-            with contextlib.suppress(FileNotFoundError):
-                self._write(place.swap, limit if "memsw" in place.swap else 0)
-        except BaseException:
-            self.remove()
-            raise
-
-    def add(self, pid: int) -> None:
-        """Put a process into it; those that come from it will be, too."""
+        self._write(self._place.limit, self._limit)
+        # Not every kernel counts swap; in the first version the number is of both together.
+        with contextlib.suppress(FileNotFoundError):
+            self._write(self._place.swap, self._limit if "memsw" in self._place.swap else 0)
         self._write("cgroup.procs", pid)
-
-    def remove(self) -> None:
-        """Remove it, once no process is left in it."""
-        try:
-            os.rmdir(self._directory)
-        except OSError as exc:
-            if exc.errno not in (errno.ENOENT, errno.EBUSY):
-                raise
 
     def _write(self, name: str, value: int) -> None:
         fd = os.open(os.path.join(self._directory, name), os.O_WRONLY | os.O_CLOEXEC)
@@ -121,12 +114,3 @@ class MemoryGroup:
             os.write(fd, str(value).encode())
         finally:
             os.close(fd)
-
-
-def _remove_empty(directory: str) -> None:
-    """Remove groups of programs that were killed."""
-    for name in os.listdir(directory):
-        pid = name.removeprefix(_PREFIX).partition("-")[0]
-        if name.startswith(_PREFIX) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            with contextlib.suppress(OSError):  # its processes are still ending
-                os.rmdir(os.path.join(directory, name))

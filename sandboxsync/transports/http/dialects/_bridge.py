@@ -22,8 +22,9 @@ from sandboxsync.transports.http.hosted._host import PlainAnswer
 
 __all__ = ["BridgeDialect", "routes_of"]
 
-_PIECE = 11 << 20
-"""Bytes of a file in one request: 12 MiB and more fail, whatever the documented limit of 32."""
+_PIECE = 8 << 20
+"""Bytes of a file in one request: 12 MiB and more fail, whatever the documented limit of 32, and a piece is held in
+memory."""
 _SANDBOX = "/v1/sandbox/{id}"
 _EXEC = f"{_SANDBOX}/exec"
 _FILE = f"{_SANDBOX}/file/{{path}}"

@@ -97,17 +97,35 @@ class FileHost:
         """Ask about a path, and return the answer as it comes: its reader asks again, and calls `refused`."""
         return self._open(ref, verb, ref.session_id or "", ref.incarnation or "", path_argument(path), *arguments)
 
+    def open(self, ref: SessionRef, verb: str, *arguments: str) -> Answer:
+        """Ask, and return the answer, whose rest is for `rest_of`. Raises `FileError` for what is refused at once."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._open(ref, verb, ref.incarnation or "", *arguments)
+            except HostRefusedError as exc:
+                raise refused(exc) from None
+            except TransportError as exc:
+                if is_final(exc) or attempt == ATTEMPTS:
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    @staticmethod
+    def rest_of(answer: Answer) -> list[str]:
+        """The lines that are left of an answer. Raises `FileError` for what is refused, and `TransportError`."""
+        try:
+            lines = []
+            while (line := answer.line()) is not None:
+                lines.append(line)
+            return lines
+        except HostRefusedError as exc:
+            raise refused(exc) from None
+        finally:
+            answer.close()
+
     def _ask(self, ref: SessionRef, verb: str, *arguments: str) -> list[str]:
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                answer = self._open(ref, verb, *arguments)
-                try:
-                    lines = []
-                    while (line := answer.line()) is not None:
-                        lines.append(line)
-                    return lines
-                finally:
-                    answer.close()
+                return self.rest_of(self._open(ref, verb, *arguments))
             except HostRefusedError as exc:
                 raise refused(exc) from None
             except TransportError as exc:

@@ -9,10 +9,11 @@ from contextlib import suppress
 
 import attrs
 
-from sandboxsync.errors import SandboxError
+from sandboxsync.errors import SandboxError, TransportError
 from sandboxsync.models import FileInfo
 from sandboxsync.transports.base import SessionRef
-from sandboxsync.transports.http.hosted._file_host import FileHost, info_of, told
+from sandboxsync.transports.http.hosted._file_host import FileHost, info_of, is_final, told
+from sandboxsync.transports.http.hosted._host import Answer
 
 __all__ = ["write_file"]
 
@@ -20,14 +21,13 @@ _INLINE = 84_000
 """Bytes that go in arguments of one call. All of those become one argument of a shell, which Linux cuts at 131,071."""
 _ARGUMENT = 15_000
 """Bytes in one argument."""
-_PIECE = 4 << 20
-_PIECES_AT_ONCE = 8
-"""How many pieces wait until the host takes them."""
+_PIECES_AT_ONCE = 3
+"""How many pieces wait until the host takes them, while the next ones are sent."""
 
 
 def write_file(host: FileHost, ref: SessionRef, path: str, chunks: Iterable[bytes]) -> FileInfo:
     """See `Transport.write_file`."""
-    pieces = _pieces(chunks, min(_PIECE, host.raw.piece))
+    pieces = _pieces(chunks, host.raw.piece)
     first = next(pieces)
     # Every quote in a path makes five characters in that argument.
     if len(first) <= _INLINE - 5 * len(path):
@@ -41,6 +41,7 @@ def write_file(host: FileHost, ref: SessionRef, path: str, chunks: Iterable[byte
             write.put(piece)
         return write.commit()
     except BaseException:
+        write.give_up()
         # What cannot be removed now is removed an hour later.
         with suppress(SandboxError):
             host.ask(ref, "file_w_abort", write.id)
@@ -75,6 +76,7 @@ class _Write:
     staged: str
     _at: int = 0
     _waiting: list[int] = attrs.field(factory=list)
+    _taking: tuple[list[str], Answer] | None = None
 
     @classmethod
     def open(cls, host: FileHost, ref: SessionRef, path: str) -> _Write:
@@ -86,13 +88,34 @@ class _Write:
     def put(self, piece: bytes) -> None:
         """Send a piece, and have those that wait taken when they are many."""
         if len(self._waiting) == _PIECES_AT_ONCE:
-            self.host.ask(self.ref, "file_w_take", self.id, *self._taken())
+            self._finish_taking()
+            arguments = self._taken()
+            self._taking = arguments, self.host.open(self.ref, "file_w_take", self.id, *arguments)
         self.host.raw.write(f"{self.staged}/{self._at + sum(self._waiting)}", piece)
         self._waiting.append(len(piece))
 
     def commit(self) -> FileInfo:
         """Put the content in its place."""
+        self._finish_taking()
         return info_of(self.host.ask(self.ref, "file_w_commit", self.id, *self._taken()))
+
+    def give_up(self) -> None:
+        """Leave what is being taken."""
+        if self._taking is not None:
+            self._taking[1].close()
+
+    def _finish_taking(self) -> None:
+        """Wait until the host has the pieces that it was told of. Raises what it says of them."""
+        if self._taking is None:
+            return
+        arguments, answer = self._taking
+        self._taking = None
+        try:
+            self.host.rest_of(answer)
+        except TransportError as exc:
+            if is_final(exc):
+                raise
+            self.host.ask(self.ref, "file_w_take", self.id, *arguments)
 
     def _taken(self) -> list[str]:
         """Where the pieces that wait begin, and their sizes."""

@@ -85,6 +85,12 @@ class HostedTransport(Transport):
         self._lock = threading.Lock()
         self._hosted: dict[str, HostedSandbox] = {}
 
+    def __enter__(self) -> HostedTransport:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
     def _sandbox(self, sandbox_id: str) -> HostedSandbox:
         with self._lock:
             if sandbox_id not in self._hosted:

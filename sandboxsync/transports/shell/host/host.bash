@@ -132,10 +132,10 @@ end_session() {
   rm -rf -- "$gone"
 }
 
-# Writes to a FIFO that its keeper holds open, without waiting should that have ended.
+# Writes to a FIFO that its keeper holds open, without waiting should that have ended: FIFO FORMAT TEXT...
 tell() {
-  # shellcheck disable=SC2059  # ours, with NULs
-  printf "$2" 1<>"$1"
+  # shellcheck disable=SC2059  # the format is one of ours
+  printf "${@:2}" 1<>"$1"
 }
 
 verb_list() { # INCARNATION
@@ -189,7 +189,7 @@ verb_run() { # SESSION JOB INCARNATION COUNT TEXT... STDIN TEXT...: so many text
   if deliver "$jobs/$id" "$input"; then
     if [[ -n $session ]]; then
       wake
-      tell "$session/queue" "$id\\n"
+      tell "$session/queue" '%s\n' "$id"
     else
       keep single.bash "$base/said" command "$jobs/$id" "$workspace" "${made[@]:2}"
     fi
@@ -285,7 +285,7 @@ end_job() { # JOB WORD
   until [[ -e $job.status ]]; do
     if [[ -e $job.where ]] && read -r _ _ _ _ fifo <"$job.where"; then
       [[ -p $fifo ]] || return 0
-      tell "$fifo" "\\0$2\\0${job##*/}\\0\\0"
+      tell "$fifo" '\0%s\0%s\0\0' "$2" "${job##*/}"
       until [[ -e $job.status || ! -p $fifo ]]; do
         pause 0.005
       done

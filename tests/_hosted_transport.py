@@ -14,7 +14,7 @@ from typing import Literal
 
 from sandboxsync import LocalTransport
 from sandboxsync._unset import Timeout
-from sandboxsync.errors import SandboxError
+from sandboxsync.errors import SandboxError, StreamInterruptedError
 from sandboxsync.models import FileInfo
 from sandboxsync.transports.base import (
     ByteStream,
@@ -43,7 +43,11 @@ class LocalAnswer(PlainAnswer):
         self._over = False
 
     def read(self) -> tuple[Literal["stdout", "stderr"], bytes] | int:
-        item = self._stream.read()
+        try:
+            item = self._stream.read()
+        except SandboxError as exc:
+            self._over = True
+            raise StreamInterruptedError(f"the sandbox was lost: {exc}") from exc
         if isinstance(item, Exited):
             self._over = True
             return item.exit_code

@@ -5,14 +5,18 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import logging
 import secrets
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Literal, Protocol
 
-from sandboxsync.errors import ProtocolError, SandboxUnavailableError, StreamInterruptedError
+from sandboxsync._clock import SYSTEM_CLOCK, Clock
+from sandboxsync.errors import ProtocolError, SandboxUnavailableError, StreamInterruptedError, TransportError
+from sandboxsync.transports.http._retry import DEFAULT_POLICY, RetryPolicy
+from sandboxsync.transports.http.hosted._patience import Patience
 
 __all__ = ["Answer", "Host", "HostRefusedError", "PlainAnswer", "PlainExec", "packed"]
 
@@ -24,17 +28,27 @@ _SCRIPTS = (
     "restore.bash",
     "restore-options.bash",
     "launch.bash",
+    "host/basics.bash",
+    "host/commands.bash",
+    "host/end.bash",
+    "host/files-tree.bash",
+    "host/files-write.bash",
+    "host/files.bash",
     "host/host.bash",
+    "host/janitor.bash",
     "host/keeper.bash",
+    "host/outcome.bash",
+    "host/processes.bash",
+    "host/sessions.bash",
     "host/single.bash",
     "host/tags.bash",
-    "host/files.bash",
-    "host/files-write.bash",
-    "host/files-tree.bash",
+    "host/watch.bash",
 )
+_log = logging.getLogger("sandboxsync.hosted")
+
 _LONGEST_ARGUMENT = 20_000
 """Bytes of one argument. All of them become one argument of a shell, quoted, which Linux cuts at 131,071."""
-_PART = 66_000
+_PART = 84_000
 """Bytes that are sent ahead at a time."""
 
 
@@ -91,28 +105,60 @@ def _script(name: str) -> str:
 class Host:
     """The host of one sandbox. Any thread may ask."""
 
-    def __init__(self, plain: PlainExec, workspace: str = "/workspace") -> None:
+    def __init__(
+        self,
+        plain: PlainExec,
+        workspace: str = "/workspace",
+        *,
+        policy: RetryPolicy = DEFAULT_POLICY,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self.workspace = workspace
+        self.policy = policy
+        self.clock = clock
         self._plain = plain
         self._installing = threading.Lock()
 
-    def ask(self, verb: str, *arguments: str) -> list[str]:
-        """Ask something that is answered at once; returns the lines of the answer.
+    def patience(self, policy: RetryPolicy | None = None) -> Patience:
+        """What one call tries again with."""
+        return Patience(policy or self.policy, self.clock)
 
-        Installs the host if need be. Raises `HostRefusedError`, and `TransportError` when the sandbox cannot be
-        reached or what it says makes no sense.
+    def ask(
+        self,
+        verb: str,
+        *arguments: str,
+        met: Callable[[str], None] | None = None,
+        patience: Patience | None = None,
+    ) -> list[str]:
+        """Ask something that is answered at once, and may come twice; returns the lines of the answer.
+
+        `met` is told the incarnation that answers. Installs the host if need be. Raises `HostRefusedError`, what `met`
+        raises, and `TransportError` when the sandbox cannot be reached or what it says makes no sense.
         """
-        answer = self.open(verb, *arguments)
-        try:
-            lines = []
-            while (line := answer.line()) is not None:
-                lines.append(line)
-            return lines
-        finally:
-            answer.close()
+        patience = patience or self.patience()
+        while True:
+            try:
+                answer = self.open(verb, *arguments)
+                try:
+                    if met is not None:
+                        met(answer.incarnation)
+                    return answer.rest()
+                finally:
+                    answer.close()
+            except TransportError as exc:
+                if not patience.bear(exc):
+                    raise
+                _log.warning("%s: asking again after %s", verb, exc)
 
-    def open(self, verb: str, *arguments: str) -> Answer:
-        """Ask, and return the answer as it comes, after its first line."""
+    def ask_once(self, verb: str, *arguments: str, met: Callable[[str], None] | None = None) -> list[str]:
+        """As `ask`, for what must not be done twice."""
+        return self.ask("once", secrets.token_hex(8), verb, *arguments, met=met)
+
+    def open(self, verb: str, *arguments: str, install: bool = True) -> Answer:
+        """Ask, and return the answer as it comes, after its first line.
+
+        Without `install`, a sandbox that has no host refuses as one that has lost its state.
+        """
         if verb != "part":
             arguments = tuple(self._shortened(arguments))
         for attempt in range(2):
@@ -122,6 +168,8 @@ class Host:
                 return answer
             except _MissingHost:
                 answer.close()
+                if not install:
+                    raise HostRefusedError("restarted") from None
                 if attempt:
                     raise SandboxUnavailableError("the sandbox loses what is put into it") from None
                 self._install()
@@ -148,8 +196,8 @@ class Host:
 
     def _send_parts(self, data: bytes) -> str:
         name = secrets.token_hex(8)
-        for at in range(0, len(data), _PART):
-            self.ask("part", name, base64.b64encode(data[at : at + _PART]).decode())
+        for number, at in enumerate(range(0, len(data), _PART)):
+            self.ask("part", f"{name}.{number:06}", base64.b64encode(data[at : at + _PART]).decode())
         return name
 
     def _install(self) -> None:
@@ -183,7 +231,9 @@ class Answer:
         """Read the first line. Raises `HostRefusedError` and `ProtocolError`."""
         first = self.line()
         if first is None:
-            raise ProtocolError(f"the session host ended with exit code {self._exit_code}: {self.said()!r}")
+            raise StreamInterruptedError(
+                f"the session host ended with exit code {self._exit_code}: {self.said()!r}", retryable=True
+            )
         if first == "!missing":
             raise _MissingHost
         if not first.startswith("sbx"):
@@ -213,7 +263,9 @@ class Answer:
             if isinstance(item, int):
                 self._exit_code = item
                 if self._waiting["stdout"]:
-                    raise StreamInterruptedError("the answer of the session host ends in the middle of a line")
+                    raise StreamInterruptedError(
+                        "the answer of the session host ends in the middle of a line", retryable=True
+                    )
                 return None
             stream, data = item
             if stream == "stderr" and len(self._said) < 1000:
@@ -221,6 +273,19 @@ class Answer:
             *lines, self._waiting[stream] = (self._waiting[stream] + data).split(b"\n")
             self._lines += [(stream, line.decode("ascii", "replace")) for line in lines]
         return self._lines.pop(0)
+
+    def rest(self) -> list[str]:
+        """The lines of standard output up to the end. Raises `TransportError` when that is not the host's own."""
+        lines = []
+        while (line := self.line()) is not None:
+            lines.append(line)
+        self.check()
+        return lines
+
+    def check(self) -> None:
+        """Raise `StreamInterruptedError` when the end was not the host's own."""
+        if self._exit_code != 0:
+            raise StreamInterruptedError(f"the session host was ended: exit code {self._exit_code}", retryable=True)
 
     def close(self) -> None:
         """Stop reading. Idempotent."""

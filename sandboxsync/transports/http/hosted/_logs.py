@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import base64
+import logging
 import threading
 import time
 from collections import deque
 from typing import Literal
 
-from sandboxsync.errors import ProcessNotFoundError, ProtocolError
+from sandboxsync.errors import ProcessNotFoundError, ProtocolError, StreamInterruptedError, TransportError
 from sandboxsync.transports.base import Exited, LogStream, Output
+from sandboxsync.transports.http.hosted._command import data_of
 from sandboxsync.transports.http.hosted._host import Answer, Host, HostRefusedError
 
 __all__ = ["HostedLog"]
+
+_log = logging.getLogger("sandboxsync.hosted")
 
 _LOOK = 0.05
 """Seconds between looks at a log, when a reader does not wait for ever."""
@@ -29,6 +32,7 @@ class HostedLog(LogStream):
         self._limits: dict[Literal["stdout", "stderr"], int] | None = None
         self._queue: deque[Output | Exited] = deque()
         self._over = False
+        self._patience = host.patience()
         self._reading = threading.Lock()
         if not live:
             self._look()
@@ -59,31 +63,43 @@ class HostedLog(LogStream):
 
     def _look(self) -> None:
         """Take what is there now, and the end if it has come."""
-        try:
-            answer = self._host.open("log", self._process_id, "", str(self._at["stdout"]), str(self._at["stderr"]))
+        while True:
+            offsets = (str(self._at["stdout"]), str(self._at["stderr"]))
             try:
-                ended = self._take(answer)
-            finally:
-                answer.close()
-        except HostRefusedError:
-            raise ProcessNotFoundError(
-                f"there is no process {self._process_id!r}", process_id=self._process_id
-            ) from None
+                answer = self._host.open("log", self._process_id, "", *offsets)
+                try:
+                    ended = self._take(answer)
+                finally:
+                    answer.close()
+                self._patience.renew()
+                break
+            except HostRefusedError:
+                raise ProcessNotFoundError(
+                    f"there is no process {self._process_id!r}", process_id=self._process_id
+                ) from None
+            except TransportError as exc:
+                if self._over or not self._patience.bear(exc):
+                    raise
+                _log.warning("process %r: going on from %s after %s", self._process_id, self._at, exc)
         if ended is not None and self._live and self._at == self._sizes:
             self._queue.append(ended)
 
     def _take(self, answer: Answer) -> Exited | None:
-        line = answer.line() or ""
+        line = answer.line()
+        if line is None:
+            raise StreamInterruptedError("the answer of the session host ended at once")
         word, out, err, *end = line.split(" ")
         if word != "sizes":
             raise ProtocolError(f"the session host says {line[:200]!r} of a log")
         self._sizes: dict[Literal["stdout", "stderr"], int] = {"stdout": int(out), "stderr": int(err)}
         while (item := answer.next()) is not None:
             stream, text = item
-            data = base64.b64decode(text, validate=True)
+            data = data_of(text)
             self._at[stream] += len(data)
+            self._patience.renew()
             if data:
                 self._queue.append(Output(stream, data))
+        answer.check()
         if not end:
             return None
         what, code, *_, micros = end

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 
+from sandboxsync._clock import SYSTEM_CLOCK, Clock
 from sandboxsync._unset import Timeout, Unset
 from sandboxsync.errors import (
     InvalidRequestError,
@@ -33,16 +35,17 @@ from sandboxsync.transports.base import (
     SessionRef,
     SessionSpec,
 )
-from sandboxsync.transports.http.hosted._command import HostedCommand
-from sandboxsync.transports.http.hosted._host import Answer, Host, HostRefusedError, PlainExec, packed
+from sandboxsync.transports.http._retry import DEFAULT_POLICY, RetryPolicy
+from sandboxsync.transports.http.hosted._command import HostedCommand, NoSessionError, Taken
+from sandboxsync.transports.http.hosted._host import Host, HostRefusedError, PlainExec, packed
 from sandboxsync.transports.http.hosted._logs import HostedLog
 
 __all__ = ["HostedSandbox"]
 
 FIRST_VALUE = 7
 """Index in the array `__sbx` of what comes after the fixed texts: see `before.bash`."""
-_FORGET_AT = 20
-"""Jobs whose results were taken that are kept before the host is told."""
+_MOST_TAKEN = 50
+"""Jobs whose results were taken that the host is told of at once."""
 _PATIENCE = 20
 """Seconds that the host waits at most for the end of a process, in one call."""
 
@@ -50,10 +53,17 @@ _PATIENCE = 20
 class HostedSandbox:
     """One sandbox of a service. Any thread may use it."""
 
-    def __init__(self, plain: PlainExec, workspace: str = "/workspace") -> None:
-        self._host = Host(plain, workspace)
+    def __init__(
+        self,
+        plain: PlainExec,
+        workspace: str = "/workspace",
+        *,
+        policy: RetryPolicy = DEFAULT_POLICY,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._host = Host(plain, workspace, policy=policy, clock=clock)
         self._lock = threading.Lock()
-        self._taken: list[str] = []
+        self._taken = Taken(_MOST_TAKEN)
         self._open_commands: dict[str, tuple[int, HostedCommand]] = {}
 
     # Sessions
@@ -63,7 +73,7 @@ class HostedSandbox:
         assert ref.session_id is not None
         texts = [spec.cwd or "", _time_of(spec.command_timeout, "call") or "", *_assignments(spec.env)]
         try:
-            self._ask(ref, "create", ref.session_id, *map(packed, texts))
+            self._ask_once(ref, 1, "create", ref.session_id, *map(packed, texts))
         except HostRefusedError as exc:
             reason, _, path = str(exc).partition(" ")
             if reason == "exists":
@@ -76,7 +86,7 @@ class HostedSandbox:
         """See `Transport.delete_session`."""
         assert ref.session_id is not None
         try:
-            self._ask(ref, "delete", ref.session_id)
+            self._ask_once(ref, 1, "delete", ref.session_id)
         except HostRefusedError:
             raise SessionNotFoundError(f"there is no session {ref.session_id!r}", session_id=ref.session_id) from None
 
@@ -111,11 +121,11 @@ class HostedSandbox:
                 session_id=ref.session_id,
             )
         assert ref.session_id is not None
-        self._ask(ref, "set", ref.session_id, *map(packed, _assignments(changes)))
+        self._ask_once(ref, 1, "set", ref.session_id, *map(packed, _assignments(changes)))
 
     def end(self) -> None:
         """End all sessions, commands and processes; files stay. Who uses them next learns that they are gone (S17)."""
-        self._host.ask("end", "")
+        self._host.ask_once("end", "")
 
     # Commands
 
@@ -125,26 +135,35 @@ class HostedSandbox:
             raise SessionDestroyedError(f"session {ref.session_id!r} was deleted", session_id=ref.session_id)
         self._check_free(ref.session_id)
         time = _time_of(request.timeout, "call") or _time_of(request.default_timeout, "default") or ""
-        timeout = request.default_timeout if isinstance(request.timeout, Unset) else request.timeout
         stdin = "-" if request.stdin is None else "~" + base64.b64encode(request.stdin).decode()
         made = ["", "", *_assignments(ref.env)]
         texts = [request.command, time, request.cwd or "", str(len(request.env))]
         for name, value in request.env.items():
             texts += name, value
         texts += values
-        job = secrets.token_hex(8)
-        answer = self._open(
-            ref, "run", ref.session_id or "", job, str(len(made)), *map(packed, made), stdin, *map(packed, texts)
-        )
-        command = HostedCommand(self._host, job, ref.session_id, timeout, answer, self._take)
-        try:
-            command.begin()
-        except BaseException:
-            command.close()
-            raise
+        arguments = [str(len(made)), *map(packed, made), stdin, *map(packed, texts)]
+        command = self._begin(ref, request.command, "", arguments)
+        if command is None:
+            # It is not there; and was not deleted by who calls, or it would be known by now.
+            if ref.is_deleted():
+                raise SessionDestroyedError(f"session {ref.session_id!r} was deleted", session_id=ref.session_id)
+            command = self._begin(ref, request.command, "make", arguments)
+        assert command is not None
         if ref.session_id is not None:
             with self._lock:
                 self._open_commands[ref.session_id] = (threading.get_ident(), command)
+        return command
+
+    def _begin(self, ref: SessionRef, text: str, make: str, arguments: Sequence[str]) -> HostedCommand | None:
+        """Start a command; `None` when its session is not there and not to be made."""
+        command = HostedCommand(self._host, ref, secrets.token_hex(8), text, [make, *arguments], self._taken)
+        try:
+            command.begin()
+        except NoSessionError:
+            return None
+        except BaseException:
+            command.close()
+            raise
         return command
 
     def _check_free(self, session_id: str | None) -> None:
@@ -155,15 +174,6 @@ class HostedSandbox:
             raise SessionBusyError(
                 "this thread holds an open command of the session: finish or close it before the next one"
             )
-
-    def _take(self, job: str) -> None:
-        """Note that the result of a job was read; now and then the host is told."""
-        with self._lock:
-            self._taken.append(job)
-            if len(self._taken) < _FORGET_AT:
-                return
-            taken, self._taken = self._taken, []
-        self._host.ask("forget", "", *taken)
 
     # Background processes
 
@@ -176,7 +186,7 @@ class HostedSandbox:
             texts += name, value
         arguments = [request.process_id, ref.session_id or "", "1" if request.auto_cleanup else "0", str(len(made))]
         try:
-            lines = self._ask_with(ref, 2, "start", *arguments, *map(packed, made), *map(packed, texts))
+            lines = self._ask_once(ref, 2, "start", *arguments, *map(packed, made), *map(packed, texts))
         except HostRefusedError as exc:
             reason, _, path = str(exc).partition(" ")
             if reason == "in-use":
@@ -202,7 +212,8 @@ class HostedSandbox:
         left = timeout
         while True:
             patience = _PATIENCE if left is None else min(_PATIENCE, int(left + 0.999))
-            lines = self._known(process_id, "process", str(patience))
+            with _process_errors(process_id):
+                lines = self._host.ask("process", process_id, "", str(patience))
             info, auto_cleanup = _process(lines[-1])
             if info.status != "running" or (left is not None and left <= patience):
                 break
@@ -213,12 +224,13 @@ class HostedSandbox:
 
     def kill_process(self, process_id: str, signal: int) -> None:
         """See `Transport.kill_process`."""
-        self._known(process_id, "signal", str(signal))
+        with _process_errors(process_id):
+            self._host.ask_once("signal", process_id, "", str(signal))
 
     def forget_process(self, process_id: str) -> bool:
         """See `Transport.forget_process`."""
         try:
-            self._host.ask("drop", process_id, "")
+            self._host.ask_once("drop", process_id, "")
         except HostRefusedError:
             return False
         return True
@@ -230,35 +242,13 @@ class HostedSandbox:
 
     # Inside
 
-    def _known(self, process_id: str, verb: str, *arguments: str) -> list[str]:
-        try:
-            return self._host.ask(verb, process_id, "", *arguments)
-        except HostRefusedError:
-            raise ProcessNotFoundError(f"there is no process {process_id!r}", process_id=process_id) from None
+    def _ask(self, ref: SessionRef, verb: str, first: str) -> list[str]:
+        return self._host.ask(verb, first, ref.incarnation or "", met=ref.meet)
 
-    def _ask(self, ref: SessionRef, verb: str, first: str, *arguments: str) -> list[str]:
-        return self._ask_with(ref, 1, verb, first, *arguments)
-
-    def _ask_with(self, ref: SessionRef, at: int, verb: str, *arguments: str) -> list[str]:
-        """Ask, with the incarnation that the client knows among the arguments."""
-        answer = self._open(ref, verb, *arguments, at=at)
-        try:
-            lines = []
-            while (line := answer.line()) is not None:
-                lines.append(line)
-            return lines
-        finally:
-            answer.close()
-
-    def _open(self, ref: SessionRef, verb: str, *arguments: str, at: int = 2) -> Answer:
+    def _ask_once(self, ref: SessionRef, at: int, verb: str, *arguments: str) -> list[str]:
+        """Ask for a change, with the incarnation that the client knows among the arguments."""
         known = ref.incarnation or ""
-        answer = self._host.open(verb, *arguments[:at], known, *arguments[at:])
-        try:
-            ref.meet(answer.incarnation)
-        except BaseException:
-            answer.close()
-            raise
-        return answer
+        return self._host.ask_once(verb, *arguments[:at], known, *arguments[at:], met=ref.meet)
 
 
 def _time_of(timeout: Timeout, word: str) -> str | None:
@@ -266,6 +256,14 @@ def _time_of(timeout: Timeout, word: str) -> str | None:
     if isinstance(timeout, Unset):
         return None
     return f"{word} none" if timeout is None or timeout == float("inf") else f"{word} {timeout:.6f}"
+
+
+@contextmanager
+def _process_errors(process_id: str) -> Iterator[None]:
+    try:
+        yield
+    except HostRefusedError:
+        raise ProcessNotFoundError(f"there is no process {process_id!r}", process_id=process_id) from None
 
 
 def _assignments(env: Environment) -> list[str]:

@@ -22,7 +22,7 @@ if [[ -z $base ]]; then
   exit 0
 fi
 chmod 700 "$base"
-mkdir -p "$base/jobs" "$base/sessions" "$base/processes" "$base/parts"
+mkdir -p "$base/jobs" "$base/sessions" "$base/processes" "$base/parts" "$base/answers"
 [[ -p $base/never ]] || mkfifo "$base/never" 2>/dev/null || true
 new=$(mktemp -d "$base/.new.XXXXXXXX")
 mkdir "$new/place"

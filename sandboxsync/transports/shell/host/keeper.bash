@@ -31,7 +31,8 @@ printf -v quoted '%q' "$at"
 lines="\\builtin . ${quoted}b&&((1));\\builtin eval \"\$__sbx\" <\"\${__sbx[1]}\" >${quoted}o 2>${quoted}e
 \\builtin . ${quoted}a >${quoted}r;\\builtin trap - DEBUG ERR RETURN
 "
-batch=
+through_out='' through_err=''
+batch=''
 for ((i = 0; i < 64; i++)); do
   batch+=$lines
 done
@@ -93,7 +94,7 @@ shell_ended() { # keep|lose
     tag_of 0
     low=$tag high=$((tag | (1 << 28) - 1))
     (end_tagged "$low" "$high" TERM) 5<&- 6<&- 8<&- &
-    state= status=0 directory=$start
+    state='' status=0 directory=$start
     new_owner
   fi
   fields=()
@@ -102,15 +103,25 @@ shell_ended() { # keep|lose
   exec 5<>place/k 6<>place/r
 }
 
-# The next message on `r`, if it has come: three texts in `message`.
+# Waits so many seconds for something on `r`, of which it takes the first byte, the NUL that a message begins with.
 #
-# Looked for before it is read, because a read that times out in the moment when something comes loses that.
+# A read that times out in the moment when something comes may lose that: so it waits for nothing else, and `listen` does
+# not count on it.
+wait_for_message() {
+  local first
+  IFS= read -r -d '' -n 1 -t "$1" -u 6 first || return 1
+  # Else a trace of the report, which the user may have turned to standard output.
+  [[ -n $first ]] || fields=('')
+}
+
+# The next message, if it has come: three texts in `message`.
 message=()
 fields=()
 listen() {
   local text
   while read -r -t 0 -u 6; do
     IFS= read -r -d '' -t 2 -u 6 text || return 1
+    [[ ${#fields[@]} -gt 0 || $text != @(+([0-9])|kill*|delete) ]] || fields=('')
     fields+=("$text")
     if ((${#fields[@]} == 4)); then
       message=("${fields[@]:1}")
@@ -132,18 +143,40 @@ is_astray() {
   return 1
 }
 
-lacks_descriptors() {
+# A shell that has lost its way may wait for a reader of its output that has come and gone. With one it finds its end.
+let_through() {
+  if [[ -z $through_out ]] && ! { lives "$out_pump" && lives "$err_pump"; }; then
+    exec {through_out}<>place/o {through_err}<>place/e
+  fi
+}
+
+# Whether limits leave the shell too few descriptors for the redirections of another command, or files too small for its
+# state. Says in `why` which.
+is_limited() {
   local line
   local -a all=()
   { mapfile -t all <"/proc/$shell/limits"; } 2>/dev/null
+  if ((${#all[@]} == 0)); then
+    # It has ended, perhaps by SIGXFSZ as it wrote its state.
+    why=files
+    wait "$shell"
+    (($? != 153)) || return 0
+  fi
   for line in "${all[@]}"; do
-    if [[ $line == 'Max open files'* ]]; then
-      line=${line#'Max open files'}
-      line=${line##+( )}
-      ((${line%% *} < 16))
-      return
-    fi
+    case $line in
+      'Max open files'*)
+        line=${line#'Max open files'}
+        line=${line##+( )} why=descriptors
+        ((${line%% *} >= 16)) || return 0
+        ;;
+      'Max file size'*)
+        line=${line#'Max file size'}
+        line=${line##+( )} why=files
+        [[ $line == unlimited* ]] || ((${line%% *} >= 1 << 20)) || return 0
+        ;;
+    esac
   done
+  why=-
   return 1
 }
 
@@ -178,13 +211,13 @@ run_job() {
   now
   began=$now
   if [[ -e $job.deadline ]]; then
-    read -r deadline <"$job.deadline"
+    read -r deadline _ <"$job.deadline"
     if ((now >= deadline)); then
       tell_end cancelled 0 0 0 timeout
       return
     fi
   fi
-  if [[ -n $shell ]] && ! kill -0 "$shell" 2>/dev/null; then
+  if [[ -n $shell ]] && ! lives "$shell"; then
     wait "$shell"
     code=$?
     shell_ended lose
@@ -219,8 +252,8 @@ run_job() {
           kind=exited code=${message[0]}
           if [[ -n ${message[1]//[ax]/} ]]; then
             kind=spoilt why=variable
-          elif lacks_descriptors; then
-            kind=spoilt why=descriptors
+          elif is_limited; then
+            kind=spoilt
           else
             status=$code
             [[ ${message[2]} != /* ]] || directory=${message[2]}
@@ -230,7 +263,7 @@ run_job() {
       esac
       break
     fi
-    if ! kill -0 "$shell" 2>/dev/null; then
+    if ! lives "$shell"; then
       # It may have reported, and ended then.
       ! read -r -t 0 -u 6 || continue
       wait "$shell"
@@ -243,14 +276,19 @@ run_job() {
     fi
     # Twice, for it may be about to begin.
     if ((++looks % 25 == 24)); then
+      let_through
       is_astray && ((++astray)) || astray=0
       if ((astray > 1)) && ! read -r -t 0 -u 6; then
         kind=spoilt why=astray
         break
       fi
     fi
-    ((looks > 4)) && pause 0.02 || pause 0.00$((looks + 1))
+    wait_for_message 0.02
   done
+  if [[ -n $through_out ]]; then
+    exec {through_out}<&- {through_err}<&-
+    through_out=''
+  fi
   case $kind in
     timeout | killed)
       kill -KILL "$shell" 2>/dev/null
@@ -299,19 +337,26 @@ finish() {
   [[ -z $out_pump ]] || rm -f -- "$out_file"
   [[ -z $err_pump ]] || rm -f -- "$err_file"
   while read -r -t 0 -u 8 && IFS= read -r -u 8 id; do
-    job=$base/jobs/$id
-    now
-    began=$now
-    [[ ! -e $job ]] || ! mark "$job.claimed" || tell_end cancelled 0 0 0 deleted
+    cancel "$id"
   done
   exit 0
 }
 
+cancel() { # JOB
+  job=$base/jobs/$1
+  now
+  began=$now
+  [[ ! -e $job ]] || ! mark "$job.claimed" - || tell_end cancelled 0 0 0 deleted
+}
+
 while :; do
   IFS= read -r -u 8 id
-  [[ $id != '!delete' && ! -e deleted ]] || finish
+  if [[ $id == '!delete' || -e deleted ]]; then
+    cancel "$id"
+    finish
+  fi
   job=$base/jobs/$id
-  if [[ -e $job ]] && mark "$job.claimed"; then
+  if [[ -e $job ]] && mark "$job.claimed" "$BASHPID"; then
     run_job
   fi
 done

@@ -1,23 +1,24 @@
 # shellcheck shell=bash
-# Keeps a program of its own: single.bash BASE WORKSPACE command|process JOB DIRECTORY [NAME=VALUE | NAME]...
+# Keeps a program of its own: single.bash BASE WORKSPACE command|process JOB DIRECTORY
 #
-# A command without a session is a bash that starts in the workspace with these variables. A background process starts
+# A command without a session is a bash that starts in the workspace with the variables of the file `.made`. A background process starts
 # in the directory and with the environment of a session, and all that it prints goes into the files.
 set -u
 shopt -s extglob nullglob
 here=${BASH_SOURCE[0]%/*}
 base=$1 workspace=$2 kind=$3 job=$4 directory=$5
-shift 5
 unset SANDBOXSYNC_WORKSPACE
 # shellcheck source=tags.bash
 . "$here/tags.bash"
-mark "$job.claimed" || exit 0
+mark "$job.claimed" "$BASHPID" || exit 0
 mkfifo "$job.r"
 exec 6<>"$job.r" 9<>"$base/never"
 mapfile -d '' -t texts <"$job.in"
+made=()
+[[ ! -e $job.made ]] || mapfile -d '' -t made <"$job.made"
 input=/dev/null deadline='' end=''
 [[ ! -e $job.stdin ]] || input=$job.stdin
-[[ ! -e $job.deadline ]] || read -r deadline <"$job.deadline"
+[[ ! -e $job.deadline ]] || read -r deadline _ <"$job.deadline"
 now
 began=$now
 new_owner
@@ -42,7 +43,7 @@ set -m
   exec <"$input" >>"$out" 2>>"$err" 6<&- 9<&-
   as_before
   ulimit -S -x "$tag"
-  for pair; do
+  for pair in "${made[@]}"; do
     if [[ $pair == *=* ]]; then
       export "${pair?}"
     else
@@ -77,7 +78,7 @@ program=$!
 set +m
 signal=TERM looks=0
 [[ $kind == command ]] || printf '%s %s %s %s %s\n' "$out" "$err" "$program" "$program" "$job.r" >"$job.where"
-while kill -0 "$program" 2>/dev/null; do
+while lives "$program"; do
   # Looked for before it is read: see keeper.bash.
   if read -r -t 0 -u 6 && IFS= read -r -d '' -t 2 -u 6 text && [[ $text == kill* ]]; then
     end=killed
@@ -94,12 +95,8 @@ while kill -0 "$program" 2>/dev/null; do
 done
 wait "$program" 2>/dev/null
 code=$?
-if [[ $end == killed ]]; then
-  case $signal in
-    TERM) code=143 ;;
-    KILL) code=137 ;;
-    *) code=$((128 + signal)) ;;
-  esac
+if [[ $end == killed && $code != 137 ]]; then
+  [[ $signal == KILL ]] && code=137 || code=$((128 + ${signal/TERM/15}))
 fi
 if [[ $kind == command ]]; then
   end_pump "$out_pump" "$job.o" "$job.out"
@@ -112,7 +109,5 @@ else
   err=$(stat -c %s "$err")
 fi
 now
-: >"$job.in"
-[[ ! -e $job.stdin ]] || : >"$job.stdin"
+rm -f -- "$job".{r,state,in,made,stdin}
 printf '%s %s %s %s - %s\n' "${end:-exited}" "$code" "$out" "$err" "$((now - began))" >"$job.status"
-rm -f "$job.r" "$job.state"

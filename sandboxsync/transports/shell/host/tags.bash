@@ -1,36 +1,7 @@
 # shellcheck shell=bash
-# Sourced by the others: pauses, finding processes by their tag (see ../before.bash) and ending them, pumps.
-
-# Texts are bytes here; programs of the user get what was set before.
-if [[ -n ${LC_ALL+set} ]]; then
-  lc_all=$LC_ALL
-fi
-LC_ALL=C
-
-# For what is started next: the environment as it was.
-as_before() {
-  unset -v OLDPWD SHLVL SANDBOXSYNC_WORKSPACE LC_ALL
-  [[ -z ${lc_all+set} ]] || export LC_ALL="$lc_all"
-}
-
-# A pause of so many seconds without starting a program: nobody ever writes to that FIFO.
-pause() {
-  read -r -t "$1" -u 9 _ || true
-}
-
-# Makes a file that is not there; fails when it is. This is how one of many gets to do what is done once.
-mark() {
-  local failed=0
-  set -C
-  { : >"$1"; } 2>/dev/null || failed=1
-  set +C
-  return "$failed"
-}
-
-# Microseconds since the epoch.
-now() {
-  now=${EPOCHREALTIME//[.,]/}
-}
+# Sourced by the keepers: finding processes by their tag (see ../before.bash) and ending them, pumps.
+# shellcheck source=basics.bash
+. "${BASH_SOURCE[0]%/*}/basics.bash"
 
 # A number that no other owner has, as high as a tag needs it.
 new_owner() {
@@ -102,25 +73,34 @@ start_pump() {
   : >"$2"
   cat <"$1" >"$2" 2>/dev/null 5<&- 6<&- 8<&- 9<&- &
   pump=$!
+  disown "$pump"
+}
+
+is_empty() { # PIPE
+  local both empty=1
+  exec {both}<>"$1"
+  ! read -r -t 0 -u "$both" || empty=
+  exec {both}<&-
+  [[ -n $empty ]]
 }
 
 # Waits until a pump has all that was written before now, and lets what others write later go nowhere: PID PIPE FILE.
 # `held` says whether somebody still writes. `size` is what the file holds of the command; -1: nobody opened the pipe.
 end_pump() {
-  local before='' stat='' reading writing give_up=0
+  local before='' stat='' reading writing looks=0
   held=
-  while kill -0 "$1" 2>/dev/null; do
+  while { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null && stat=${stat##*) } && [[ $stat != [ZX]* ]]; do
     if [[ ! /proc/$1/fd/0 -ef $2 ]]; then
-      # Nobody has opened the pipe, or this has only just been let in.
-      if ((++give_up > 50)); then
+      # It is being let in, or is ending; or sleeps because nobody has opened the pipe.
+      if [[ $stat == S* ]] && ((++looks > 60)); then
         kill -KILL "$1" 2>/dev/null
         size=-1
         return 0
       fi
     else
-      { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null
-      if [[ ${stat##*) } == S* ]]; then
-        # It sleeps with the pipe open: that is empty, and somebody holds it.
+      if [[ $stat == S* ]] && is_empty "$2" && { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null &&
+        [[ ${stat##*) } == S* ]]; then
+        # It sleeps with the pipe open and empty: somebody holds that.
         held=1
         break
       fi
@@ -132,16 +112,16 @@ end_pump() {
         break
       fi
     fi
-    pause 0.002
+    ((looks > 10)) && pause 0.002 || pause 0.0003
   done
   if [[ -n $held ]]; then
     kill -STOP "$1" 2>/dev/null
     # Does not wait, because this writes itself for a moment.
     exec {writing}<>"$2" {reading}<"$2"
     cat <&"$reading" >/dev/null 2>&1 5<&- 6<&- 8<&- 9<&- {writing}<&- &
+    disown "$!"
     exec {writing}<&- {reading}<&-
     kill -KILL "$1" 2>/dev/null
   fi
-  size=0
-  [[ ! -s $3 ]] || size=$(stat -c %s "$3")
+  size_of "$3"
 }

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sandboxsync import Sandbox, Session
-from sandboxsync.server import RunningServer, running_server
 from sandboxsync.testing import make_transport, skip_unless_able, time_of
 from sandboxsync.transports.base import Transport
+from tests._served import Served, served
 
 EVERYTHING = os.environ.get("SANDBOXSYNC_QUICK") != "1"
 """Whether all tests run, or those are left out that hardly depend on the version of Python: tox does that on all but
@@ -77,9 +77,9 @@ def transports() -> Mapping[str, str]:
 
 
 @pytest.fixture(scope="session")
-def server(bubblewrap: None) -> Iterator[RunningServer]:
+def server(bubblewrap: None) -> Iterator[Served]:
     """Serves sandboxes over HTTP, to all tests of this process."""
-    with running_server() as server:
+    with served() as server:
         yield server
 
 
@@ -98,8 +98,7 @@ def transport_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator
     server = request.getfixturevalue("server")
     yield source.format(url=server.url, api_key=server.api_key, container_url=server.container_url)
     if request.param == "container":
-        # It cannot be ended over its API, and the next test is to have a fresh one.
-        server.transport.destroy(server.container_id)
+        server.renew_container()
 
 
 @pytest.fixture

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 import requests
 
-from sandboxsync.server import RunningServer
+from tests._served import Served
 
 APP = Path(__file__).resolve().parent.parent / "examples" / "gunicorn_app"
 REQUESTS = 60
 
 
 @pytest.fixture
-def gunicorn(server: RunningServer) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def gunicorn(server: Served) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A gunicorn with two workers of four threads, and its URL."""
     if find_spec("gunicorn") is None:
         if os.environ.get("SANDBOXSYNC_REQUIRE_ALL") == "1":

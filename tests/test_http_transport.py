@@ -26,10 +26,10 @@ from sandboxsync import (
     UnsupportedOperationError,
     connect,
 )
-from sandboxsync.server import RunningServer
 from sandboxsync.transports.http._ids import bridge_id
 from tests._http import KEY
 from tests._loopback import Received, Server, answer, each
+from tests._served import Served
 
 ONCE = RetryPolicy(attempts=1)
 
@@ -112,7 +112,7 @@ def test_a_container_server_gets_no_authorization_of_the_users_either(dialect: s
             transport.ping("abc", 5)
 
 
-def test_a_wrong_key_is_told_at_once(server: RunningServer) -> None:
+def test_a_wrong_key_is_told_at_once(server: Served) -> None:
     """`AuthenticationError`, without the key in it, from the first call on."""
     for key in (KEY, None):
         with HTTPTransport(server.url, api_key=key) as transport, pytest.raises(AuthenticationError) as caught:
@@ -286,7 +286,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SANDBOX_API_KEY", raising=False)
 
 
-def test_connect_over_http(server: RunningServer, no_environment: None) -> None:
+def test_connect_over_http(server: Served, no_environment: None) -> None:
     """A URL leads to the service, with the dialect found out or named."""
     for url in (server.url, f"bridge+{server.url}"):
         with connect(url, id="abc", api_key=server.api_key) as sandbox:
@@ -297,7 +297,7 @@ def test_connect_over_http(server: RunningServer, no_environment: None) -> None:
 
 
 def test_H5_the_key_of_the_environment_is_for_one_host(
-    server: RunningServer, no_environment: None, monkeypatch: pytest.MonkeyPatch
+    server: Served, no_environment: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`SANDBOX_API_KEY` goes to the host of `SANDBOX_URL`, or of any URL when that is unset."""
     monkeypatch.setenv("SANDBOX_API_KEY", server.api_key)

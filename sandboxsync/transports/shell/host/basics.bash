@@ -6,6 +6,8 @@ if [[ -n ${LC_ALL+set} ]]; then
   lc_all=$LC_ALL
 fi
 LC_ALL=C
+# shellcheck disable=SC2034  # for what sources this
+most=$((12 << 20)) # bytes that a call hands out: base64 makes 16 MiB of them, and services cut at 32
 
 # For what is started next: the environment as it was.
 as_before() {

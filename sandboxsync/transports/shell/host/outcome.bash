@@ -1,7 +1,6 @@
 # shellcheck shell=bash
 # Sourced by what tells a client of a job: what it printed, and how it ended.
 
-most=$((12 << 20)) # bytes that a call hands out: base64 makes 16 MiB of them, and services cut at 32
 
 # How the job ended, in the array `ended`: what, exit code, sizes of its output, why, microseconds.
 ending() {

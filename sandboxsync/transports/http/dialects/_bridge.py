@@ -22,7 +22,7 @@ from sandboxsync.transports.http.hosted._host import PlainAnswer
 
 __all__ = ["BridgeDialect", "routes_of"]
 
-_PIECE = 8 << 20
+_PIECE = 6 << 20
 """Bytes of a file in one request: 12 MiB and more fail, whatever the documented limit of 32, and a piece is held in
 memory."""
 _SANDBOX = "/v1/sandbox/{id}"

@@ -35,10 +35,13 @@ def write_file(host: FileHost, ref: SessionRef, path: str, chunks: Iterable[byte
         return info_of(host.ask_at(ref, "file_w_small", path, secrets.token_hex(12), *data))
     write = _Write.open(host, ref, path)
     try:
-        write.put(first)
+        piece: bytes | None = first
         del first
-        for piece in pieces:
+        while piece is not None:
             write.put(piece)
+            # Else there would be three in memory.
+            del piece
+            piece = next(pieces, None)
         return write.commit()
     except BaseException:
         write.give_up()

@@ -31,11 +31,12 @@ class Served:
 
 @contextmanager
 def served() -> Iterator[Served]:
-    """Start one, and end it."""
-    command = [sys.executable, "-m", "tests._served"]
+    """Start one, and end it. It is no child of this process, whose own children tests look at."""
+    command = ["setsid", "--fork", sys.executable, "-m", "tests._served"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield Served(**json.loads(process.stdout.readline()), process=process)
+        # Until it has closed its output, which it does when it ends.
         process.communicate(timeout=60)
 
 

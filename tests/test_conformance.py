@@ -7,6 +7,8 @@ import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 
+import pytest
+
 import sandboxsync.transports
 from sandboxsync.testing import TransportSuite
 from sandboxsync.transports.base import Transport
@@ -17,6 +19,13 @@ LAST_RULES = {"S": 18, "E": 15, "T": 8, "P": 6, "F": 6, "C": 6}
 
 class TestConformance(TransportSuite):
     """The suite, on each transport of `conftest.TRANSPORTS`."""
+
+    @pytest.fixture(autouse=True)
+    def over_http(self, transport_source: str) -> None:
+        """What a service is like: further away, and shared by processes."""
+        if "HTTPTransport" in transport_source:
+            self.forks_share_sessions = True
+            self.sessions_made, self.threads_used = 200, 100
 
 
 def suite_tests() -> list[str]:

@@ -54,6 +54,9 @@ class ConcurrencyRules:
     """How many sessions the test of C5 makes and deletes; a slow transport may say less."""
     threads_used = 200
     """How many threads the test of C1 has at once; a service with fewer places may say less."""
+    forks_share_sessions = False
+    """Whether a forked child goes on in the very sessions of its parent, because they live elsewhere: what it deletes
+    there is gone for both. Otherwise it has new shells, and cannot end anything of its parent."""
 
     def test_C1_many_threads_with_a_session_each(self, transport_source: str) -> None:
         """No deadlock, no mixed output, within a limit of 1,024 descriptors."""
@@ -102,7 +105,9 @@ class ConcurrencyRules:
     @pytest.mark.parametrize("end", ["os._exit", "sys.exit", "close", "delete", "destroy"])
     def test_C3_a_forked_child_may_go_on(self, transport_source: str, end: str) -> None:
         """It works with what its parent made, and whatever it ends, the parent keeps all it had."""
-        report = run_program("fork", transport_source, end)
+        report = run_program(
+            "fork", transport_source, end, "same sessions" if self.forks_share_sessions else "own shells"
+        )
         child = report.pop("child")
         assert child == {
             "session": "1 d parent\n",
@@ -216,6 +221,7 @@ class ConcurrencyRules:
         transport.close()
         with pytest.raises(ValueError, match="closed"):
             sandbox.exec("true")
+        sandbox.close()
 
     def test_C6_a_sandbox_outlives_the_thread_that_began_it(self, transport: Transport) -> None:
         """What was first used in a thread works on after that thread has ended."""

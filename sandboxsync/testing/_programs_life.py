@@ -135,7 +135,7 @@ def _sleeper() -> int:
 
 
 @program
-def fork(source: str, end: str) -> dict[str, Any]:
+def fork(source: str, end: str, goes_on: str) -> dict[str, Any]:
     """Use what was made before a fork in parent and child; report what each saw."""
     transport = make(source)
     sandbox = Sandbox(transport)
@@ -149,7 +149,7 @@ def fork(source: str, end: str) -> dict[str, Any]:
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _in_child(sandbox, session, end, writer)
+        _in_child(sandbox, session, end, goes_on == "same sessions", writer)
     os.close(writer)
     with open(reader) as pipe:
         child = json.loads(pipe.read() or "null")
@@ -167,12 +167,12 @@ def fork(source: str, end: str) -> dict[str, Any]:
     return report
 
 
-def _in_child(sandbox: Sandbox, session: Session, end: str, writer: int) -> NoReturn:
+def _in_child(sandbox: Sandbox, session: Session, end: str, shared: bool, writer: int) -> NoReturn:
     report: dict[str, Any] = {"started": {}}
     try:
         report["session"] = session.exec('echo "$A ${PWD##*/} $(cat file)"; V=child', timeout=20).stdout
         report["kept"] = session.exec("echo $V", timeout=20).stdout
-        report["busy"] = sandbox.exec("echo free", session_id="busy", timeout=20).stdout
+        report["busy"] = sandbox.exec("echo free", session_id="mine" if shared else "busy", timeout=20).stdout
         report["default"] = sandbox.exec("cat d/file", timeout=20).stdout
         with sandbox.session() as other:
             other.write_file("from-child", "x")
@@ -180,10 +180,12 @@ def _in_child(sandbox: Sandbox, session: Session, end: str, writer: int) -> NoRe
         process = sandbox.start_process("echo started; sleep 3600")
         report["process"] = process.wait_for_log("started", timeout=20).line
         report["started"] = descendants(os.getpid())
-        if end == "destroy":
-            sandbox.destroy()
-        elif end == "close":
+        if end == "close":
             sandbox.transport.close()
+        elif shared:
+            sandbox.delete_session("mine")
+        elif end == "destroy":
+            sandbox.destroy()
         elif end == "delete":
             sandbox.delete_session("s")
     except BaseException as error:

@@ -93,7 +93,7 @@ def hold(source: str, end: str) -> None:
     """Have a busy sandbox, say so, and end the interpreter in the way that is asked for."""
     transport = make(source)
     sandbox = Sandbox(transport)
-    session = sandbox.create_session("s")
+    session = sandbox.create_session()
     session.exec("sleep 3600 & setsid sleep 3600 &")
     sandbox.start_process("trap '' TERM HUP INT; sleep 3600; sleep 3600")
     _in_background(sandbox, "touch begun; sleep 3600")

@@ -17,6 +17,7 @@ from sandboxsync._redact import redact
 from sandboxsync.errors import (
     ProtocolError,
     SandboxError,
+    SessionDestroyedError,
     SessionTerminatedError,
     StreamInterruptedError,
     TransportError,
@@ -252,8 +253,28 @@ class HostedCommand(CommandStream):
             self._end_answer()
             if ending.kind != "cancelled":
                 self._begun = True
-            self._finish(ending.outcome(self._ref.session_id), ending.kind)
+            outcome = ending.outcome(self._ref.session_id)
+            if isinstance(outcome, (SessionTerminatedError, SessionDestroyedError)) and self._is_restarted():
+                outcome = self._refused("restarted")
+            self._finish(outcome, ending.kind)
             self._taken.add(self._job)
+
+    def _is_restarted(self) -> bool:
+        """Whether the shell ended with the whole sandbox: then another host is there now, or none."""
+        patience = self._host.patience(_ENDING)
+        while True:
+            try:
+                answer = self._host.open("list", "", install=False)
+            except HostRefusedError:
+                return True
+            except TransportError as exc:
+                # A sandbox that is just ending may answer nothing for a while.
+                if not patience.bear(exc):
+                    _log.debug("job %s: cannot tell whether the sandbox was restarted: %s", self._job, exc)
+                    return False
+            else:
+                answer.close()
+                return answer.incarnation != self._incarnation
 
     def _refused(self, reason: str) -> SandboxError:
         if reason == "restarted":

@@ -23,8 +23,12 @@ directory=${made[0]:-$workspace}
 start=$directory
 shell='' state='' status=0 left=0 number=0
 new_owner
+# A keeper that was killed leaves its shell, and pumps that wait at pipes of that name.
+[[ ! -s shell ]] || ! read -r shell <shell || kill -KILL "$shell" 2>/dev/null
+shell=
+rm -f place/[kroe]
 mkfifo place/k place/r place/o place/e
-ln -t place "$here"/place/*
+ln -f -t place "$here"/place/*
 exec 5<>place/k 6<>place/r 8<>queue 9<>"$base/never"
 printf '%s\n' "$BASHPID" >keeper
 printf -v quoted '%q' "$at"
@@ -356,7 +360,8 @@ while :; do
     finish
   fi
   job=$base/jobs/$id
-  if [[ -e $job ]] && mark "$job.claimed" "$BASHPID"; then
+  # One that was cancelled may be forgotten already.
+  if [[ -e $job && ! -s $job ]] && mark "$job.claimed" "$BASHPID" && [[ -e $job.in ]]; then
     run_job
   fi
 done

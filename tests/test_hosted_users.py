@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -27,7 +27,7 @@ class DirectExec(PlainExec):
 
     def __init__(self, home: Path, path: str = os.defpath) -> None:
         self._environment = {"HOME": str(home), "PATH": path}
-        self._user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        self._user: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
 
     def exec(self, argv: Sequence[str]) -> PlainAnswer:
         done = subprocess.run(argv, capture_output=True, env=self._environment, timeout=20, cwd="/", **self._user)
@@ -119,7 +119,7 @@ def test_F3_each_thing_that_is_not_permitted_says_so(poor: tuple[HostedFiles, Pa
     (workspace / "mine").chmod(0o444)
     if os.geteuid() != 0:
         pytest.skip("the files have to be another user's")
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "mine": lambda: files.write_file(ref(), "mine", [b"y"]),
         "closed/g": lambda: files.write_file(ref(), "closed/g", [b"y" * 200_000]),
         "closed/f": lambda: files.read_file(ref(), "closed/f", 10),

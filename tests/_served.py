@@ -32,7 +32,7 @@ class Served:
 @contextmanager
 def served() -> Iterator[Served]:
     """Start one, and end it. It is no child of this process, whose own children tests look at."""
-    command = ["setsid", "--fork", sys.executable, "-m", "tests._served"]
+    command = ["setsid", "--fork", sys.executable, __file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield Served(**json.loads(process.stdout.readline()), process=process)

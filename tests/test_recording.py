@@ -68,6 +68,7 @@ class TestRecordingKeepsTheRules(FileRules, CapabilityRules, Fixtures):
         """The same, in an interpreter of its own."""
         return f"__import__('sandboxsync.testing').testing.Recording(sandboxsync.LocalTransport(), {str(path)!r})"
 
+    forks_share_sessions = False
     test_C3_a_forked_child_may_go_on = TransportSuite.test_C3_a_forked_child_may_go_on
     test_C5_no_process_outlives_the_interpreter = TransportSuite.test_C5_no_process_outlives_the_interpreter
     end_interpreter = TransportSuite.end_interpreter

@@ -35,8 +35,9 @@ def redact(text: str) -> str:
     Credentials are those of a URL (``scheme://user:pw@``, ``scheme://token@``, ``?token=``) and the value
     of an ``Authorization`` header. The rest of the text stays as it is; a second call changes nothing.
     """
-    text = _USERINFO.sub(f"://{MASK}@", text)
+    # In this order, for what the first leaves of a password that also holds an unquoted "@" is the second's.
     text = _BROKEN_USERINFO.sub(f"://{MASK}@", text)
+    text = _USERINFO.sub(f"://{MASK}@", text)
     text = _AUTHORIZATION.sub(rf"\g<1>{MASK}", text)
     text = _BEARER.sub(rf"\g<1>{MASK}", text)
     return _QUERY.sub(rf"\g<1>{MASK}", text)

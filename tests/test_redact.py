@@ -19,6 +19,8 @@ from sandboxsync._redact import MASK, redact, redact_context, redact_value
         ("https://user:p@ss@host/x", "https://***@host/x"),
         ("https://user:p/ss@host/x", "https://***@host/x"),
         ("https://user:p#s?s@host/x", "https://***@host/x"),
+        ("https://user:p#s@@host/x", "https://***@host/x"),
+        ("https://user:p#s@s@host/x", "https://***@host/x"),
         ("https://:pw@host", "https://***@host"),
         ("clone 'https://a:b@h/1' and https://c:d@h/2", "clone 'https://***@h/1' and https://***@h/2"),
         ("git+ssh://git:pw@h:22/r", "git+ssh://***@h:22/r"),

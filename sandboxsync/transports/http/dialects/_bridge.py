@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Literal
 from urllib.parse import quote
@@ -17,7 +16,7 @@ from sandboxsync.transports.http._ids import bridge_id
 from sandboxsync.transports.http._retry import Kind
 from sandboxsync.transports.http._sse import Event
 from sandboxsync.transports.http.dialects._dialect import BINARY, Dialect, RemoteSandbox, checked, silence_of
-from sandboxsync.transports.http.dialects._events import EventAnswer, Item
+from sandboxsync.transports.http.dialects._events import EventAnswer, Item, exit_code_of, object_of
 from sandboxsync.transports.http.hosted._host import PlainAnswer
 
 __all__ = ["BridgeDialect", "routes_of"]
@@ -92,43 +91,23 @@ class _BridgeSandbox(RemoteSandbox):
             read_timeout=silence_of(self._connection),
             total_timeout=None,
         )
-        try:
-            checked(answer, _EXEC)
-        except BaseException:
-            answer.close()
-            raise
-        return EventAnswer(answer, self._item_of)
+        return EventAnswer(checked(answer, _EXEC), self._item_of)
 
     def _item_of(self, event: Event) -> Item | None:
+        asked, secrets = Asked("exec"), self._connection.secrets
         if event.name in ("stdout", "stderr"):
             try:
                 return "stdout" if event.name == "stdout" else "stderr", base64.b64decode(event.data, validate=True)
             except binascii.Error:
-                raise malformed("output is not base64", event.data, Asked("exec"), secrets=self._secrets) from None
-        if event.name not in ("exit", "error"):
-            return None
-        value = self._parsed(event)
+                raise malformed("output is not base64", event.data, asked, secrets=secrets) from None
+        if event.name == "exit":
+            return exit_code_of(object_of(event, asked, secrets).get("exit_code"), event, asked, secrets)
         if event.name == "error":
-            code, text = value.get("code"), value.get("error")
-            said = ServiceError(code if isinstance(code, str) else "exec_error", str(text))
-            raise error_of(said, Asked("exec"), secrets=self._secrets)
-        exit_code = value.get("exit_code")
-        if isinstance(exit_code, bool) or not isinstance(exit_code, int):
-            raise malformed("the end has no exit code", event.data, Asked("exec"), secrets=self._secrets)
-        return exit_code
-
-    def _parsed(self, event: Event) -> Mapping[str, object]:
-        try:
-            value = json.loads(event.data)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise malformed("an event is no JSON object", event.data, Asked("exec"), secrets=self._secrets)
-        return value
-
-    @property
-    def _secrets(self) -> frozenset[str]:
-        return frozenset(self._connection.secrets)
+            value = object_of(event, asked, secrets)
+            code = value.get("code")
+            said = ServiceError(code if isinstance(code, str) else "exec_error", str(value.get("error")))
+            raise error_of(said, asked, secrets=secrets)
+        return None
 
     # Files
 

@@ -13,7 +13,7 @@ from sandboxsync.transports.http._errors import Asked, ServiceError, error_of, m
 from sandboxsync.transports.http._retry import Kind
 from sandboxsync.transports.http._sse import Event, EventParser
 from sandboxsync.transports.http.dialects._dialect import BINARY, Dialect, RemoteSandbox, checked, silence_of
-from sandboxsync.transports.http.dialects._events import EventAnswer, Item
+from sandboxsync.transports.http.dialects._events import EventAnswer, Item, exit_code_of, object_of
 from sandboxsync.transports.http.hosted._host import PlainAnswer
 
 __all__ = ["ContainerDialect"]
@@ -73,28 +73,7 @@ class _ContainerSandbox(RemoteSandbox):
             read_timeout=silence_of(self._connection),
             total_timeout=None,
         )
-        try:
-            checked(answer, _EXEC)
-        except BaseException:
-            answer.close()
-            raise
-        return EventAnswer(answer, self._item_of)
-
-    def _item_of(self, event: Event) -> Item | None:
-        value = _parsed(event, Asked("exec"))
-        kind, data = value.get("type"), value.get("data")
-        if kind in ("stdout", "stderr"):
-            if not isinstance(data, str):
-                raise malformed("output is no text", event.data, Asked("exec"))
-            return kind, data.encode("utf-8", "replace")
-        if kind == "complete":
-            exit_code = value.get("exitCode")
-            if isinstance(exit_code, bool) or not isinstance(exit_code, int):
-                raise malformed("the end has no exit code", event.data, Asked("exec"))
-            return exit_code
-        if kind == "error":
-            raise error_of(ServiceError("COMMAND_EXECUTION_ERROR", str(value.get("error", data))), Asked("exec"))
-        return None
+        return EventAnswer(checked(answer, _EXEC), _item_of)
 
     # Files
 
@@ -107,7 +86,7 @@ class _ContainerSandbox(RemoteSandbox):
         with answer:
             for piece in checked(answer, _READ).stream():
                 for event in parser.feed(piece):
-                    value = _parsed(event, asked)
+                    value = object_of(event, asked)
                     if value.get("type") == "complete":
                         return
                     if value.get("type") == "chunk":
@@ -132,14 +111,19 @@ class _ContainerSandbox(RemoteSandbox):
                 raise answer.nonsense("the answer does not say that the file was written")
 
 
-def _parsed(event: Event, asked: Asked) -> Mapping[str, object]:
-    try:
-        value = json.loads(event.data)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise malformed("an event is no JSON object", event.data, asked)
-    return value
+def _item_of(event: Event) -> Item | None:
+    asked = Asked("exec")
+    value = object_of(event, asked)
+    kind, data = value.get("type"), value.get("data")
+    if kind in ("stdout", "stderr"):
+        if not isinstance(data, str):
+            raise malformed("output is no text", event.data, asked)
+        return "stdout" if kind == "stdout" else "stderr", data.encode("utf-8", "replace")
+    if kind == "complete":
+        return exit_code_of(value.get("exitCode"), event, asked)
+    if kind == "error":
+        raise error_of(ServiceError("COMMAND_EXECUTION_ERROR", str(value.get("error", data))), asked)
+    return None
 
 
 def _bytes_of(value: Mapping[str, object], event: Event, asked: Asked) -> bytes:

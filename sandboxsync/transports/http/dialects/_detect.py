@@ -62,8 +62,4 @@ def _says(answer: Response, word: str) -> bool:
 
 
 def _told(answer: Response) -> str:
-    return str(
-        answer.nonsense(
-            f"{answer.status}",
-        )
-    ).removeprefix("connect: ")
+    return str(answer.nonsense(str(answer.status))).removeprefix("connect: ")

@@ -49,7 +49,7 @@ class Dialect(Protocol):
 
 def checked(answer: Response, route: str) -> Response:
     """Return an answer of success. Raises `UnsupportedOperationError` where the service has no such route, else the
-    error that it tells.
+    error that it tells; then the answer is closed.
     """
     if answer.status in (404, 405) and _says_no_route(answer.load_error()):
         raise UnsupportedOperationError(f"this service has no route {route!r}")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal, TypeAlias
 
 from sandboxsync.errors import StreamInterruptedError
+from sandboxsync.transports.http._errors import Asked, malformed
 from sandboxsync.transports.http._response import Response
 from sandboxsync.transports.http._sse import Event, EventParser
 from sandboxsync.transports.http.hosted._host import PlainAnswer
 
-__all__ = ["EventAnswer", "Item"]
+__all__ = ["EventAnswer", "Item", "exit_code_of", "object_of"]
 
 Item: TypeAlias = tuple[Literal["stdout", "stderr"], bytes] | int
 
@@ -45,3 +47,21 @@ class EventAnswer(PlainAnswer):
 
     def close(self) -> None:
         self._response.close()
+
+
+def object_of(event: Event, asked: Asked, secrets: Collection[str] = ()) -> Mapping[str, object]:
+    """The JSON object that an event holds. Raises `ProtocolError` when it holds none."""
+    try:
+        value = json.loads(event.data)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise malformed("an event is no JSON object", event.data, asked, secrets=secrets)
+    return value
+
+
+def exit_code_of(value: object, event: Event, asked: Asked, secrets: Collection[str] = ()) -> int:
+    """The exit code that an event tells. Raises `ProtocolError` when that is no number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise malformed("the end has no exit code", event.data, asked, secrets=secrets)
+    return value

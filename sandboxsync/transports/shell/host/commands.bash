@@ -95,12 +95,16 @@ verb_follow() { # JOB INCARNATION OUT ERR
 
 # Prints what a job has printed from these offsets on, and at its end how it ended.
 follow() { # OUT ERR
-  local begun='' step
+  local out_at=$1 err_at=$2 begun='' step looks=0
   [[ -e $job && ! -s $job ]] || die no-job
   for step in .0005 .0005 .001 .001 .001 .001 .001 .002 .002 .002; do
     if [[ -e $job.status ]]; then
-      tell_outcome "$1" "$2"
+      tell_outcome
       return
+    fi
+    # The end of a short command is near.
+    if ((++looks > 4)) && { [[ -n $out ]] || find_output; } && [[ -s $out || -s $err ]]; then
+      [[ -e $job.status ]] || break
     fi
     pause "$step"
   done

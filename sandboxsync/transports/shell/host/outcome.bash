@@ -30,32 +30,61 @@ say() { # TEXT
 
 # Prints a file from an offset up to its size.
 hand_over() { # FILE FROM SIZE
-  local text=''
-  (($2 < $3)) || return 0
-  if (($2 == 0 && $3 < 4096)) && ! IFS= read -r -d '' -n 4096 text <"$1" && [[ ${#text} -eq $3 ]]; then
-    say "$text"
-  else
-    tail -c "+$(($2 + 1))" "$1" | head -c "$(($3 - $2))" | base64 -w 65536
+  (($2 >= $3)) || tail -c "+$(($2 + 1))" "$1" | head -c "$(($3 - $2))" | base64 -w 65536
+}
+
+# The files of its output, in `out` and `err`, and what fills them; fails while there are none. They are opened as 5 and 6
+# for `peek`, unless others than their first bytes are wanted.
+out='' err='' opened=''
+find_output() {
+  [[ -e $job.where ]] && read -r out err out_pump err_pump _ <"$job.where" || return 1
+  if ((out_at + err_at == 0)); then
+    exec 5<"$out" 6<"$err"
+    opened=1
   fi
 }
 
-# For a job that has ended: prints what is left of its output from these offsets on, and how it ended; or a part, and that
-# there is more.
-tell_outcome() { # OUT ERR
-  local out='' err=''
+# Prints what has come since, while that is little and without NUL: fails when another way is needed.
+peek() {
+  local chunk=''
+  [[ -n $opened ]] || return 1
+  if IFS= read -r -d '' -n 16384 -u 5 chunk; then
+    opened=''
+    return 1
+  fi
+  if [[ -n $chunk ]]; then
+    say "$chunk"
+    ((out_at += ${#chunk}))
+  fi
+  chunk=''
+  if IFS= read -r -d '' -n 16384 -u 6 chunk; then
+    opened=''
+    return 1
+  fi
+  if [[ -n $chunk ]]; then
+    say "$chunk" >&4
+    ((err_at += ${#chunk}))
+  fi
+}
+
+# For a job that has ended: prints what is left of its output, and how it ended; or a part, and that there is more.
+tell_outcome() {
   local -a ended
   ending
   if [[ ${ended[0]} != cancelled ]]; then
     [[ -n $begun ]] || printf 'begun\n'
-    [[ ! -e $job.where ]] || read -r out err _ <"$job.where"
-    if ((ended[2] - $1 + ended[3] - $2 > most)); then
-      hand_over "$out" "$1" "$(($1 + most / 2 < ended[2] ? $1 + most / 2 : ended[2]))"
-      hand_over "$err" "$2" "$(($2 + most / 2 < ended[3] ? $2 + most / 2 : ended[3]))" >&4
+    [[ -n $out ]] || find_output || true
+    if [[ -n $opened && $((ended[2] + ended[3])) -gt $((out_at + err_at)) ]]; then
+      peek || true
+    fi
+    if ((ended[2] - out_at + ended[3] - err_at > most)); then
+      hand_over "$out" "$out_at" "$((out_at + most / 2 < ended[2] ? out_at + most / 2 : ended[2]))"
+      hand_over "$err" "$err_at" "$((err_at + most / 2 < ended[3] ? err_at + most / 2 : ended[3]))" >&4
       printf '\nagain\n'
       return
     fi
-    hand_over "$out" "$1" "${ended[2]}"
-    hand_over "$err" "$2" "${ended[3]}" >&4
+    hand_over "$out" "$out_at" "${ended[2]}"
+    hand_over "$err" "$err_at" "${ended[3]}" >&4
   fi
   tell_ending
 }

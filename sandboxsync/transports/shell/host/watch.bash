@@ -7,7 +7,7 @@
 set -u
 here=${BASH_SOURCE[0]%/*}
 base=$1 job=$2 out_at=$3 err_at=$4 session=$5
-from="$3 $4"
+begun=''
 # shellcheck source=basics.bash
 . "$here/basics.bash"
 # shellcheck source=outcome.bash
@@ -43,45 +43,25 @@ cancel() { # WHY
 
 # A keeper that was killed tells of no end.
 look_after() {
-  local out='' err='' size
+  local size out_size
   lives "$keeper" || [[ -e $job.status ]] || ! mark "$job.lost" || {
-    [[ ! -e $job.where ]] || read -r out err _ <"$job.where"
+    [[ -n $out ]] || find_output || true
     size_of "$out"
-    out=$size
+    out_size=$size
     size_of "$err"
-    printf 'died 137 %s %s - 0\n' "$out" "$size" >"$job.status"
+    printf 'died 137 %s %s - 0\n' "$out_size" "$size" >"$job.status"
   }
-}
-
-# Prints what has come to the files, which are open from their beginnings on, while that is little and without NUL: fails
-# when another way is needed.
-peek() {
-  local chunk=''
-  ! IFS= read -r -d '' -n 16384 -u 5 chunk || return 1
-  if [[ -n $chunk ]]; then
-    say "$chunk"
-    ((out_at += ${#chunk}))
-  fi
-  chunk=''
-  ! IFS= read -r -d '' -n 16384 -u 6 chunk || return 1
-  if [[ -n $chunk ]]; then
-    say "$chunk" >&4
-    ((err_at += ${#chunk}))
-  fi
 }
 
 # Follows a job that runs; fails when the next call is to go on.
 watch() {
-  local until=$((SECONDS + 200)) stopped='' looks=0 out='' err='' out_pump err_pump
+  local until=$((SECONDS + 200)) stopped='' looks=0
   local -a streams=()
   until [[ -e $job.status ]]; do
     ((++looks % 25)) || look_after
-    if [[ -z $out ]]; then
-      [[ ! -e $job.where ]] || read -r out err out_pump err_pump _ <"$job.where" || out=''
-      [[ -z $out ]] || exec 5<"$out" 6<"$err"
-    fi
+    [[ -n $out ]] || find_output || true
     if [[ ${#streams[@]} -eq 0 && -n $out && (-s $out || -s $err) ]]; then
-      if [[ $from != '0 0' ]] || ! peek; then
+      if ! peek; then
         stream "$out" "$out_at" "$out_pump" 2 &
         streams=("$!")
         stream "$err" "$err_at" "$err_pump" 3 >&4 &
@@ -103,8 +83,6 @@ watch() {
       rm -f -- "$job.again.$$"
     fi
     streamed=1
-  elif [[ -n $out && $from == '0 0' ]]; then
-    peek
   fi
   [[ -z $stopped ]]
 }
@@ -160,7 +138,7 @@ stream() {
 
 wait_in_line
 find_keeper
-begun='' streamed=''
+streamed=''
 if [[ $keeper != - ]]; then
   printf '\nbegun\n'
   begun=1
@@ -173,5 +151,5 @@ if [[ -n $streamed ]]; then
   ending
   tell_ending
 else
-  tell_outcome "$out_at" "$err_at"
+  tell_outcome
 fi

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
-import re
 import threading
 import time
 from collections import deque
@@ -25,9 +22,10 @@ from sandboxsync.errors import (
 from sandboxsync.transports.base import CommandStream, Exited, Output, SessionRef
 from sandboxsync.transports.http._retry import RetryPolicy
 from sandboxsync.transports.http.hosted._host import Answer, Host, HostRefusedError
+from sandboxsync.transports.http.hosted._lines import data_of, data_of_part
 from sandboxsync.transports.http.hosted._outcome import Ending
 
-__all__ = ["HostedCommand", "NoSessionError", "Taken", "data_of"]
+__all__ = ["HostedCommand", "NoSessionError", "Taken"]
 
 _log = logging.getLogger("sandboxsync.hosted")
 
@@ -35,7 +33,6 @@ _ENDING = RetryPolicy(attempts=3, total=5.0)
 """For who gives a command up: they do not wait for a service that is gone. The command's own timeout remains."""
 _LAST_READER = 5.0
 """Seconds that `close` waits for another thread to read the end."""
-_ESCAPES = {"\\n": "\n", "\\\\": "\\"}
 
 
 class Taken:
@@ -164,10 +161,13 @@ class HostedCommand(CommandStream):
             if item is None:
                 raise StreamInterruptedError("the answer of the session host ended before the command did")
             self._take(*item)
-            self._patience.renew()
         except TransportError as exc:
+            if self._answer is not None:
+                for stream, part in self._answer.parts():
+                    self._take_data(stream, data_of_part(part))
             self._drop_answer()
-            self._broke(exc)
+            if not self._over:
+                self._broke(exc)
         except HostRefusedError as exc:
             self._drop_answer()
             if str(exc) == "no-session":
@@ -199,9 +199,8 @@ class HostedCommand(CommandStream):
 
     def _end_answer(self) -> None:
         """Read the answer to its end, which is near, so that the connection can be used again."""
-        assert self._answer is not None
         try:
-            while self._answer.next() is not None:
+            while self._answer is not None and self._answer.next() is not None:
                 pass
         except TransportError as exc:
             _log.debug("job %s: the end of the answer is missing: %s", self._job, exc)
@@ -224,7 +223,9 @@ class HostedCommand(CommandStream):
             self._finish(exc)
 
     def _take(self, stream: Literal["stdout", "stderr"], line: str) -> None:
-        line = line.lstrip(".")  # the sign that it still runs
+        if line.startswith("."):  # the sign that it still runs
+            self._patience.renew()
+            line = line.lstrip(".")
         if not line:
             return
         if stream == "stdout":
@@ -240,11 +241,15 @@ class HostedCommand(CommandStream):
                 return
             if line.startswith("!"):
                 raise HostRefusedError(line[1:])
-        data = data_of(line)
-        self._at[stream] += len(data)
+        self._take_data(stream, data_of(line))
+
+    def _take_data(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
         if data:
+            self._begun = True
+            self._patience.renew()
+            self._at[stream] += len(data)
             self._queue.append(Output(stream, data))
-        self._complete()
+            self._complete()
 
     def _complete(self) -> None:
         """Standard error comes on a channel of its own, so its end may come after that of the command."""
@@ -301,13 +306,3 @@ class HostedCommand(CommandStream):
             time.monotonic() - self._called,
             redact(self._text[:2000])[:200],
         )
-
-
-def data_of(line: str) -> bytes:
-    """The bytes of a line of output."""
-    if line.startswith("="):
-        return re.sub(r"\\[n\\]", lambda match: _ESCAPES[match[0]], line[1:]).encode()
-    try:
-        return base64.b64decode(line.replace(".", ""), validate=True)
-    except binascii.Error:
-        raise ProtocolError(f"the session host prints what is no output: {line[:200]!r}") from None

@@ -222,7 +222,7 @@ class Answer:
 
     def __init__(self, plain: PlainAnswer) -> None:
         self._plain = plain
-        self._waiting: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+        self._waiting: dict[Literal["stdout", "stderr"], bytes] = {"stdout": b"", "stderr": b""}
         self._lines: list[tuple[Literal["stdout", "stderr"], str]] = []
         self._said = b""
         self._exit_code: int | None = None
@@ -273,6 +273,10 @@ class Answer:
             *lines, self._waiting[stream] = (self._waiting[stream] + data).split(b"\n")
             self._lines += [(stream, line.decode("ascii", "replace")) for line in lines]
         return self._lines.pop(0)
+
+    def parts(self) -> list[tuple[Literal["stdout", "stderr"], str]]:
+        """What has come of lines whose ends have not."""
+        return [(stream, data.decode("ascii", "replace")) for stream, data in self._waiting.items()]
 
     def rest(self) -> list[str]:
         """The lines of standard output up to the end. Raises `TransportError` when that is not the host's own."""

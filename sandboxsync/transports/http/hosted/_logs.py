@@ -10,8 +10,8 @@ from typing import Literal
 
 from sandboxsync.errors import ProcessNotFoundError, ProtocolError, StreamInterruptedError, TransportError
 from sandboxsync.transports.base import Exited, LogStream, Output
-from sandboxsync.transports.http.hosted._command import data_of
 from sandboxsync.transports.http.hosted._host import Answer, Host, HostRefusedError
+from sandboxsync.transports.http.hosted._lines import data_of, data_of_part
 
 __all__ = ["HostedLog"]
 
@@ -69,6 +69,10 @@ class HostedLog(LogStream):
                 answer = self._host.open("log", self._process_id, "", *offsets)
                 try:
                     ended = self._take(answer)
+                except TransportError:
+                    for stream, part in answer.parts():
+                        self._take_data(stream, data_of_part(part))
+                    raise
                 finally:
                     answer.close()
                 self._patience.renew()
@@ -84,6 +88,12 @@ class HostedLog(LogStream):
         if ended is not None and self._live and self._at == self._sizes:
             self._queue.append(ended)
 
+    def _take_data(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
+        if data:
+            self._patience.renew()
+            self._at[stream] += len(data)
+            self._queue.append(Output(stream, data))
+
     def _take(self, answer: Answer) -> Exited | None:
         line = answer.line()
         if line is None:
@@ -94,11 +104,7 @@ class HostedLog(LogStream):
         self._sizes: dict[Literal["stdout", "stderr"], int] = {"stdout": int(out), "stderr": int(err)}
         while (item := answer.next()) is not None:
             stream, text = item
-            data = data_of(text)
-            self._at[stream] += len(data)
-            self._patience.renew()
-            if data:
-                self._queue.append(Output(stream, data))
+            self._take_data(stream, data_of(text))
         answer.check()
         if not end:
             return None

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # who sources this shares its names
 # Sourced first by all others: texts are bytes, and what takes no program to do.
 
 # Programs of the user get what was set before.

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # who sources this shares its names
 # Commands: what host.bash sources for these verbs.
 # shellcheck source=outcome.bash
 . "$here/outcome.bash"
@@ -12,6 +13,8 @@ verb_run() { # SESSION JOB INCARNATION TAKEN MAKE COUNT TEXT... STDIN TEXT...
   if mark "$job"; then
     shift 5
     deliver_to_shell "$@"
+  else
+    session='' # who came first sees to it
   fi
   forget "$taken"
   follow 0 0

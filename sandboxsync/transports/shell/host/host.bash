@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # who sources this shares its names
 # What a client asks of the host in a sandbox: sourced by find.bash with VERB ARGUMENT...
 #
 # The host keeps sessions, commands and background processes in files of a directory of its own, `base`, which is this
@@ -25,7 +26,6 @@
 set -u
 shopt -s extglob nullglob
 here=${BASH_SOURCE[0]%/*}
-# shellcheck disable=SC2034  # for what is sourced here
 jobs=$base/jobs
 # shellcheck source=basics.bash
 . "$here/basics.bash"

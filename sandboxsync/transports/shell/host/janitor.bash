@@ -19,7 +19,7 @@ take_over() {
 
 # Whether anything is here that has to go some time.
 is_needed() {
-  local -a all=("$base/jobs/"* "$base/answers/"* "$base/parts/"* "$base/parts/".[!.]*)
+  local -a all=("$base/jobs/"[!k]* "$base/answers/"* "$base/parts/"* "$base/parts/".[!.]*)
   ((${#all[@]}))
 }
 

@@ -32,13 +32,13 @@ ln -f -t place "$here"/place/*
 exec 5<>place/k 6<>place/r 8<>queue 9<>"$base/never"
 printf '%s\n' "$BASHPID" >keeper
 printf -v quoted '%q' "$at"
-lines="\\builtin . ${quoted}b&&((1));\\builtin eval \"\$__sbx\" <\"\${__sbx[1]}\" >${quoted}o 2>${quoted}e
+once="\\builtin . ${quoted}b&&((1));\\builtin eval \"\$__sbx\" <\"\${__sbx[1]}\" >${quoted}o 2>${quoted}e
 \\builtin . ${quoted}a >${quoted}r;\\builtin trap - DEBUG ERR RETURN
 "
 through_out='' through_err=''
 batch=''
 for ((i = 0; i < 64; i++)); do
-  batch+=$lines
+  batch+=$once
 done
 
 tag_of() { # JOB
@@ -53,6 +53,7 @@ start_shell() {
   if [[ -n $state ]]; then
     mapfile -d '' -t parts <place/s
     if ((${#parts[@]} >= 4)); then
+      # shellcheck disable=SC2016
       printf -v restore '\\builtin . %q %q %q %q\n\\builtin eval "\\\\builtin set -- ${__sbx[0]}"\n\\builtin . %q\n' \
         "$here/restore.bash" "${at}s" "$directory" "$workspace" "$here/restore-options.bash"
     fi

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # who sources this shares its names
 # Sourced by what tells a client of a job: what it printed, and how it ended.
 
 

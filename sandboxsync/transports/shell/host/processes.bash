@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # who sources this shares its names
 # Background processes: what host.bash sources for these verbs. Their files are those of jobs with the names `p_ID,` (an id
 # may hold dots), and `.info` with what else is known.
 # shellcheck source=commands.bash

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # who sources this shares its names
 # Sessions: what host.bash sources for these verbs, and for what makes a session or starts its keeper.
 
 verb_create() { # ID INCARNATION TEXT...: directory, time, NAME=VALUE or NAME...

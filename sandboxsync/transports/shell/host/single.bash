@@ -69,6 +69,7 @@ set -m
     run=("$BASH" --norc --noprofile -O extglob "$here/launch.bash" "$job.state" "${#pairs[@]}" "${pairs[@]}" "${run[@]}")
   fi
   if ((${#texts[0]} > 100000)); then
+    # shellcheck disable=SC2016
     exec -a bash "${run[@]}" \
       '\builtin mapfile -d "" -t __sbx <"$1"; \builtin shift; \builtin eval "${__sbx[0]}"' bash "$job.in"
   fi
@@ -76,7 +77,7 @@ set -m
 ) &
 program=$!
 set +m
-signal=TERM looks=0
+signal=TERM looks=0 step=.002
 [[ $kind == command ]] || printf '%s %s %s %s %s\n' "$out" "$err" "$program" "$program" "$job.r" >"$job.where"
 while lives "$program"; do
   # Looked for before it is read: see keeper.bash.
@@ -91,12 +92,14 @@ while lives "$program"; do
     end_tagged "$tag" "$tag" "$signal"
     break
   fi
-  ((++looks > 8)) && pause 0.02 || pause 0.002
+  ((++looks < 8)) || step=.02
+  pause "$step"
 done
 wait "$program" 2>/dev/null
 code=$?
 if [[ $end == killed && $code != 137 ]]; then
-  [[ $signal == KILL ]] && code=137 || code=$((128 + ${signal/TERM/15}))
+  signal=${signal/TERM/15}
+  code=$((128 + ${signal/KILL/9}))
 fi
 if [[ $kind == command ]]; then
   end_pump "$out_pump" "$job.o" "$job.out"

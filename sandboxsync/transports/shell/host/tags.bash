@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # who sources this shares its names
 # Sourced by the keepers: finding processes by their tag (see ../before.bash) and ending them, pumps.
 # shellcheck source=basics.bash
 . "${BASH_SOURCE[0]%/*}/basics.bash"
@@ -22,7 +23,8 @@ find_tagged() {
       soft=${line#'Max file locks'}
       soft=${soft##+( )}
       soft=${soft%% *}
-      [[ $soft == +([0-9]) ]] && ((soft >= $1 && soft <= $2)) || break
+      [[ $soft == +([0-9]) ]] || break
+      ((soft >= $1 && soft <= $2)) || break
       { IFS= read -r stat <"$path/stat"; } 2>/dev/null || break
       stat=${stat##*) }
       [[ $stat == [ZX]* ]] && break
@@ -87,7 +89,7 @@ is_empty() { # PIPE
 # Waits until a pump has all that was written before now, and lets what others write later go nowhere: PID PIPE FILE.
 # `held` says whether somebody still writes. `size` is what the file holds of the command; -1: nobody opened the pipe.
 end_pump() {
-  local before='' stat='' reading writing looks=0
+  local before='' stat='' reading writing looks=0 steps=0 step=.0003
   held=
   while { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null && stat=${stat##*) } && [[ $stat != [ZX]* ]]; do
     if [[ ! /proc/$1/fd/0 -ef $2 ]]; then
@@ -112,11 +114,13 @@ end_pump() {
         break
       fi
     fi
-    ((looks > 10)) && pause 0.002 || pause 0.0003
+    ((++steps < 10)) || step=.002
+    pause "$step"
   done
   if [[ -n $held ]]; then
     kill -STOP "$1" 2>/dev/null
     # Does not wait, because this writes itself for a moment.
+    # shellcheck disable=SC2094
     exec {writing}<>"$2" {reading}<"$2"
     cat <&"$reading" >/dev/null 2>&1 5<&- 6<&- 8<&- 9<&- {writing}<&- &
     disown "$!"

@@ -6,6 +6,7 @@
 # session whose queue, open as 7, the job waits in; nothing when somebody else sees to that. 4 is for standard error.
 set -u
 here=${BASH_SOURCE[0]%/*}
+# shellcheck disable=SC2034 # for what is sourced here
 base=$1 job=$2 out_at=$3 err_at=$4 session=$5
 begun=''
 # shellcheck source=basics.bash
@@ -23,7 +24,7 @@ sign() {
 
 # A job whose turn does not come before its time is over never runs; nor does one whose session is gone.
 wait_in_line() {
-  local when='' now looks=0
+  local when='' now looks=0 step=.002
   [[ ! -e $job.deadline ]] || read -r when _ <"$job.deadline"
   until [[ -e $job.claimed ]]; do
     now
@@ -33,7 +34,8 @@ wait_in_line() {
       cancel deleted
     fi
     sign
-    ((++looks > 50)) && pause 0.02 || pause 0.002
+    ((++looks < 50)) || step=.02
+    pause "$step"
   done
 }
 
@@ -55,7 +57,7 @@ look_after() {
 
 # Follows a job that runs; fails when the next call is to go on.
 watch() {
-  local until=$((SECONDS + 200)) stopped='' looks=0
+  local until=$((SECONDS + 200)) stopped='' looks=0 step=.005
   local -a streams=()
   until [[ -e $job.status ]]; do
     ((++looks % 25)) || look_after
@@ -74,7 +76,8 @@ watch() {
       stop "${streams[@]}"
       break
     fi
-    ((looks > 40)) && pause 0.02 || pause 0.005
+    ((looks < 40)) || step=.02
+    pause "$step"
   done
   if ((${#streams[@]})); then
     wait "${streams[@]}" 2>/dev/null
@@ -122,7 +125,7 @@ stream() {
     while chunk=$(dd bs=49152 count=1 status=none <&3 | base64 -w0) && [[ -n $chunk ]]; do
       printf '%s\n' "$chunk"
       padding=${chunk##*[!=]}
-      ((at += ${#chunk} / 4 * 3 - ${#padding}))
+      ((at += ${#chunk} * 3 / 4 - ${#padding}))
       # A full piece: there is more of it than this way is good for.
       ((${#chunk} < 65536)) || break
     done

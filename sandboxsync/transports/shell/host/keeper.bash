@@ -332,6 +332,11 @@ renew() {
   fi
 }
 
+# Whether nobody has given up a job that was in the queue; then its files may be gone.
+is_wanted() {
+  [[ -e $job && ! -s $job ]]
+}
+
 finish() {
   local low high now
   [[ -z $shell ]] || kill -TERM "$shell" 2>/dev/null
@@ -351,7 +356,7 @@ cancel() { # JOB
   job=$base/jobs/$1
   now
   began=$now
-  [[ ! -e $job ]] || ! mark "$job.claimed" - || tell_end cancelled 0 0 0 deleted
+  ! is_wanted || ! mark "$job.claimed" - || tell_end cancelled 0 0 0 deleted
 }
 
 while :; do
@@ -361,8 +366,7 @@ while :; do
     finish
   fi
   job=$base/jobs/$id
-  # One that was cancelled may be forgotten already.
-  if [[ -e $job && ! -s $job ]] && mark "$job.claimed" "$BASHPID" && [[ -e $job.in ]]; then
+  if is_wanted && mark "$job.claimed" "$BASHPID"; then
     run_job
   fi
 done

@@ -38,7 +38,8 @@ find_tagged() {
 # Ends what has a tag from LOW to HIGH: SIGNAL, after two seconds SIGKILL; returns when all are gone, or after seven.
 end_tagged() {
   local low=$1 high=$2 signal=$3 pid kill_at give_up now
-  local -A signalled=() warned=()
+  local -a due later
+  local -A signalled=() warned=() asked
   now
   kill_at=$((now + 2000000))
   give_up=$((now + 7000000))
@@ -49,20 +50,33 @@ end_tagged() {
     now
     ((now < give_up)) || return 1
     # What a process starts that has got the signal already belongs to how it cleans up.
-    warned=()
+    warned=() asked=()
     for pid in "${!signalled[@]}"; do
       warned[$pid]=1
     done
-    for pid in "${!found[@]}"; do
-      if ((now >= kill_at)); then
-        kill -KILL "$pid" 2>/dev/null
-      elif [[ -z ${signalled[$pid]-} ]]; then
-        signalled[$pid]=1
-        if [[ -z ${warned[${found[$pid]}]-} ]]; then
-          kill "-$signal" "$pid" 2>/dev/null
-          kill -CONT "$pid" 2>/dev/null
+    # Parents first: one that sees its child end would go on with what comes next.
+    due=("${!found[@]}")
+    while ((${#due[@]})); do
+      later=()
+      for pid in "${due[@]}"; do
+        if [[ -n ${found[${found[$pid]}]-} && -z ${asked[${found[$pid]}]-} ]]; then
+          later+=("$pid")
+          continue
         fi
-      fi
+        asked[$pid]=1
+        if ((now >= kill_at)); then
+          kill -KILL "$pid" 2>/dev/null
+        elif [[ -z ${signalled[$pid]-} ]]; then
+          signalled[$pid]=1
+          if [[ -z ${warned[${found[$pid]}]-} ]]; then
+            kill "-$signal" "$pid" 2>/dev/null
+            kill -CONT "$pid" 2>/dev/null
+          fi
+        fi
+      done
+      # Pids that were given anew may make a ring of what was seen.
+      ((${#later[@]} < ${#due[@]})) || break
+      due=("${later[@]}")
     done
     pause 0.01
   done

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2154  # what sources this has set them
 # The end of everything here: what host.bash sources for the verb `end`.
 # shellcheck source=commands.bash
 . "$here/commands.bash"

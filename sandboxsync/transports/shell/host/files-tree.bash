@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2154  # what sources this has set them
 # Directory trees as tar archives: sourced by files.bash for the verbs that begin with `file_t_`.
 
 need_tar() {

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2154  # what sources this has set them
 # Writing files, whole or not at all: sourced by files.bash for the verbs that begin with `file_w_`.
 #
 # The content goes into a temporary file beside the target, whose name it takes at the end. A target that is no regular

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2154  # what sources this has set them
 # Files: what host.bash sources for the verbs that begin with `file_`.
 #
 # A path comes as `take` reads it, below the session's directory when it is relative. Texts are told as they are behind

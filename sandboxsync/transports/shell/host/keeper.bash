@@ -24,6 +24,7 @@ start=$directory
 shell='' state='' status=0 left=0 number=0
 new_owner
 # A keeper that was killed leaves its shell, and pumps that wait at pipes of that name.
+# shellcheck disable=SC2094  # the file is read, the variable is not it
 [[ ! -s shell ]] || ! read -r shell <shell || kill -KILL "$shell" 2>/dev/null
 shell=
 rm -f place/[kroe]

@@ -244,8 +244,8 @@ class HTTPTransport(Transport):
         with process.lock:
             sandbox = process.sandboxes.get(remote.key)
             if sandbox is None:
-                hosted = HostedSandbox(remote, _WORKSPACE, policy=self._retry)
                 files = HostedFiles(Host(remote, _WORKSPACE, policy=self._retry), remote)
+                hosted = HostedSandbox(remote, _WORKSPACE, files=files, policy=self._retry)
                 sandbox = _Sandbox(remote, hosted, files)
                 process.sandboxes[remote.key] = sandbox
             return sandbox

@@ -37,6 +37,7 @@ from sandboxsync.transports.base import (
 )
 from sandboxsync.transports.http._retry import DEFAULT_POLICY, RetryPolicy
 from sandboxsync.transports.http.hosted._command import HostedCommand, NoSessionError, Taken
+from sandboxsync.transports.http.hosted._files import HostedFiles
 from sandboxsync.transports.http.hosted._host import Host, HostRefusedError, PlainExec, packed
 from sandboxsync.transports.http.hosted._logs import HostedLog
 
@@ -46,6 +47,8 @@ FIRST_VALUE = 7
 """Index in the array `__sbx` of what comes after the fixed texts: see `before.bash`."""
 _MOST_TAKEN = 50
 """Jobs whose results were taken that the host is told of at once."""
+_LARGE = 256 << 10
+"""Bytes of standard input above which it is sent as a file."""
 _PATIENCE = 20
 """Seconds that the host waits at most for the end of a process, in one call."""
 
@@ -58,9 +61,12 @@ class HostedSandbox:
         plain: PlainExec,
         workspace: str = "/workspace",
         *,
+        files: HostedFiles | None = None,
         policy: RetryPolicy = DEFAULT_POLICY,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        """With `files`, large standard input takes their way."""
+        self._files = files
         self._host = Host(plain, workspace, policy=policy, clock=clock)
         self._lock = threading.Lock()
         self._taken = Taken(_MOST_TAKEN)
@@ -135,7 +141,7 @@ class HostedSandbox:
             raise SessionDestroyedError(f"session {ref.session_id!r} was deleted", session_id=ref.session_id)
         self._check_free(ref.session_id)
         time = _time_of(request.timeout, "call") or _time_of(request.default_timeout, "default") or ""
-        stdin = "-" if request.stdin is None else "~" + base64.b64encode(request.stdin).decode()
+        stdin = self._stdin(ref, request.stdin)
         made = ["", "", *_assignments(ref.env)]
         texts = [request.command, time, request.cwd or "", str(len(request.env))]
         for name, value in request.env.items():
@@ -153,6 +159,14 @@ class HostedSandbox:
             with self._lock:
                 self._open_commands[ref.session_id] = (threading.get_ident(), command)
         return command
+
+    def _stdin(self, ref: SessionRef, data: bytes | None) -> str:
+        """Standard input as an argument; what is large goes as a file does."""
+        if data is None:
+            return "-"
+        if self._files is not None and len(data) > _LARGE:
+            return f"@{self._files.lend(ref, data)}"
+        return "~" + base64.b64encode(data).decode()
 
     def _begin(self, ref: SessionRef, text: str, make: str, arguments: Sequence[str]) -> HostedCommand | None:
         """Start a command; `None` when its session is not there and not to be made."""

@@ -293,6 +293,13 @@ verb_file_drop() { # INCARNATION ID
   hello "$1"
   drop "$2"
 }
+
+verb_file_home() { # INCARNATION: where the host is
+  hello "$1"
+  tell_text "$base"
+  printf 'home %s\n' "$told"
+}
+
 # shellcheck source=files-write.bash
 [[ $verb != file_w_* ]] || . "$here/files-write.bash"
 # shellcheck source=files-tree.bash

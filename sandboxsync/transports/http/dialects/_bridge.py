@@ -16,7 +16,7 @@ from sandboxsync.transports.http._ids import bridge_id
 from sandboxsync.transports.http._retry import Kind
 from sandboxsync.transports.http._sse import Event
 from sandboxsync.transports.http.dialects._dialect import BINARY, Dialect, RemoteSandbox, checked, silence_of
-from sandboxsync.transports.http.dialects._events import EventAnswer, Item, exit_code_of, object_of
+from sandboxsync.transports.http.dialects._events import EventAnswer, Item, broken_by, exit_code_of, object_of
 from sandboxsync.transports.http.hosted._host import PlainAnswer
 
 __all__ = ["BridgeDialect", "routes_of"]
@@ -106,7 +106,7 @@ class _BridgeSandbox(RemoteSandbox):
             value = object_of(event, asked, secrets)
             code = value.get("code")
             said = ServiceError(code if isinstance(code, str) else "exec_error", str(value.get("error")))
-            raise error_of(said, asked, secrets=secrets)
+            raise broken_by(error_of(said, asked, secrets=secrets))
         return None
 
     # Files

@@ -13,7 +13,7 @@ from sandboxsync.transports.http._errors import Asked, ServiceError, error_of, m
 from sandboxsync.transports.http._retry import Kind
 from sandboxsync.transports.http._sse import Event, EventParser
 from sandboxsync.transports.http.dialects._dialect import BINARY, Dialect, RemoteSandbox, checked, silence_of
-from sandboxsync.transports.http.dialects._events import EventAnswer, Item, exit_code_of, object_of
+from sandboxsync.transports.http.dialects._events import EventAnswer, Item, broken_by, exit_code_of, object_of
 from sandboxsync.transports.http.hosted._host import PlainAnswer
 
 __all__ = ["ContainerDialect"]
@@ -122,7 +122,8 @@ def _item_of(event: Event) -> Item | None:
     if kind == "complete":
         return exit_code_of(value.get("exitCode"), event, asked)
     if kind == "error":
-        raise error_of(ServiceError("COMMAND_EXECUTION_ERROR", str(value.get("error", data))), asked)
+        said = ServiceError("COMMAND_EXECUTION_ERROR", str(value.get("error", data)))
+        raise broken_by(error_of(said, asked))
     return None
 
 

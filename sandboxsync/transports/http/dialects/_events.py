@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal, TypeAlias
 
-from sandboxsync.errors import StreamInterruptedError
+from sandboxsync.errors import SandboxError, StreamInterruptedError, TransportError
 from sandboxsync.transports.http._errors import Asked, malformed
 from sandboxsync.transports.http._response import Response
 from sandboxsync.transports.http._sse import Event, EventParser
 from sandboxsync.transports.http.hosted._host import PlainAnswer
 
-__all__ = ["EventAnswer", "Item", "exit_code_of", "object_of"]
+__all__ = ["EventAnswer", "Item", "broken_by", "exit_code_of", "object_of"]
 
 Item: TypeAlias = tuple[Literal["stdout", "stderr"], bytes] | int
 
@@ -65,3 +65,16 @@ def exit_code_of(value: object, event: Event, asked: Asked, secrets: Collection[
     if isinstance(value, bool) or not isinstance(value, int):
         raise malformed("the end has no exit code", event.data, asked, secrets=secrets)
     return value
+
+
+def broken_by(error: SandboxError) -> TransportError:
+    """What an error that comes in place of an exit code means to who runs the host.
+
+    Whatever it says of a session or a command is about the one call that asked, which is no session's: that broke off,
+    and the host knows what became of the command.
+    """
+    if isinstance(error, TransportError):
+        return error
+    broken = StreamInterruptedError(str(error), code=error.code, context=error.context, retryable=True)
+    broken.__cause__ = error
+    return broken

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import configparser
 import importlib
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,7 @@ LAST_RULES = {"S": 18, "E": 15, "T": 8, "P": 6, "F": 6, "C": 6}
 
 
 class TestConformance(TransportSuite):
-    """The suite, on each transport of `conftest.TRANSPORTS`."""
+    """The suite, on each transport of `conftest.CHOSEN`."""
 
     @pytest.fixture(autouse=True)
     def over_http(self, transport_source: str) -> None:
@@ -72,3 +74,13 @@ def test_no_transport_is_left_out(transports: Mapping[str, str]) -> None:
     assert "LocalTransport" in classes
     missing = [name for name in classes if not any(f".{name}(" in source for source in transports.values())]
     assert missing == []
+
+
+def test_no_transport_is_left_out_by_tox(transports: Mapping[str, str]) -> None:
+    """The suite runs on every transport of the list in some environment of tox, and each names some of them."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(Path(__file__).parent.parent / "tox.ini", encoding="utf-8")
+    chosen = re.findall(r"^(py\d+): SANDBOXSYNC_TRANSPORTS = (\S+)$", parser["testenv"]["set_env"], re.MULTILINE)
+    tested = [name for name in parser["tox"]["env_list"].split(", ") if name.startswith("py")]
+    assert sorted(environment for environment, _ in chosen) == sorted(tested)
+    assert {name for _, names in chosen for name in names.split(",")} == set(transports)

@@ -77,10 +77,11 @@ def test_no_transport_is_left_out(transports: Mapping[str, str]) -> None:
 
 
 def test_no_transport_is_left_out_by_tox(transports: Mapping[str, str]) -> None:
-    """The suite runs on every transport of the list in some environment of tox, and each names some of them."""
+    """The suite runs on every transport of the list in some environment of tox, and each Python says on which."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(Path(__file__).parent.parent / "tox.ini", encoding="utf-8")
-    chosen = re.findall(r"^(py\d+): SANDBOXSYNC_TRANSPORTS = (\S+)$", parser["testenv"]["set_env"], re.MULTILINE)
-    tested = [name for name in parser["tox"]["env_list"].split(", ") if name.startswith("py")]
-    assert sorted(environment for environment, _ in chosen) == sorted(tested)
-    assert {name for _, names in chosen for name in names.split(",")} == set(transports)
+    settings = "\n".join(parser[section]["set_env"] for section in ("testenv", "testenv:http"))
+    said = re.findall(r"^(?:(\w+): )?SANDBOXSYNC_TRANSPORTS = (\S+)$", settings, re.MULTILINE)
+    pythons = [name for name in parser["tox"]["env_list"].split(", ") if name.startswith("py")]
+    assert sorted(python for python, _ in said if python) == sorted(pythons)
+    assert {name for _, names in said for name in names.split(",")} == set(transports)

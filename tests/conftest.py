@@ -20,6 +20,7 @@ collect_ignore = (
         *("test_docs.py", "test_examples_web.py", "test_isolation.py", "test_plugin.py", "test_recording.py"),
         "test_server_recorded.py",
         *("test_fault_proxy.py", "test_gunicorn.py", "test_hosted_trees.py", "test_hosted_users.py"),
+        "test_http_faults.py",
         *("test_http_errors.py", "test_http_retry.py", "test_http_settings.py", "test_http_sse.py"),
     ]
     if os.environ.get("SANDBOXSYNC_QUICK") == "1"

@@ -368,11 +368,15 @@ def test_H7_what_nobody_takes_goes_by_itself(box: Sandbox) -> None:
     box.exec(f"cd {_HOST}/????????????????; sed 's/pause 60/pause 0.05/' janitor.bash > quick.bash; kill {janitor}")
     for done in (False, True):
         box.exec(f"find {_HOST}/jobs {_HOST}/answers -type f -exec touch -d '-11 minutes' {{}} +")
-        box.exec(f"timeout 1 bash {_HOST}/????????????????/quick.bash {_HOST} /workspace")
-        assert _files(box) == []
-        # What only says that a job was is there a while longer, and then nothing, and nobody who waits for it.
-        left = box.exec(f"ls {_HOST} {_HOST}/answers {_HOST}/jobs | grep -E '^[0-9a-f]{{16}}$|janitor'").stdout.split()
-        assert len(left) == (1 if done else 3), left
+
+        def is_swept(expected: int = 1 if done else 3) -> bool:
+            # It ends by itself when nothing is left; the machine may be too busy for one go.
+            box.exec(f"timeout 1 bash {_HOST}/????????????????/quick.bash {_HOST} /workspace")
+            # What only says that a job was is there a while longer, and then nothing, and nobody who waits for it.
+            left = box.exec(f"ls {_HOST} {_HOST}/answers {_HOST}/jobs | grep -E '^[0-9a-f]{{16}}$|janitor'")
+            return _files(box) == [] and len(left.stdout.split()) == expected
+
+        eventually(is_swept, 20)
 
 
 def test_H7_nobody_else_can_read_it_and_nothing_is_in_the_workspace(box: Sandbox) -> None:

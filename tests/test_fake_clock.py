@@ -12,7 +12,7 @@ import pytest
 
 from sandboxsync import CommandTimeoutError, FakeClock, FakeTransport, InvalidRequestError, Sandbox
 from sandboxsync.errors import ProcessReadyTimeoutError, ProcessTimeoutError
-from sandboxsync.testing._tools import in_threads, start, within
+from sandboxsync.testing._tools import eventually, in_threads, start, within
 from sandboxsync.transports.fake._command import FakeCommand
 from sandboxsync.transports.fake._shell import Ended
 
@@ -61,9 +61,9 @@ def test_V1_what_does_not_sleep_takes_real_time(sandbox: Sandbox) -> None:
 
 def test_V1_the_clock_waits_for_who_runs(fake: FakeTransport, sandbox: Sandbox) -> None:
     """As long as one command runs, the sleep of another is not jumped over."""
-    busy = start(lambda: sandbox.exec("while [ ! -e go ]; do :; done", session_id="busy"))
-    while not sandbox.list_sessions():
-        time.sleep(0.01)
+    busy = start(lambda: sandbox.exec(": >begun; while [ ! -e go ]; do :; done", session_id="busy"))
+    # Not only until its session is there, which is some time before it runs.
+    eventually(lambda: sandbox.exists("begun"))
     asleep = start(lambda: sandbox.exec("sleep 60", session_id="asleep"))
     time.sleep(0.3)
     assert not asleep.done()
